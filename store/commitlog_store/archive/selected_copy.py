@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive.segments import read_pieces
+from commitlog_store.archive.selected_topics import CONFIG_NAMES
 from commitlog_store.errors import InvalidValue, StoreLocked, TargetFailed
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
@@ -30,9 +32,19 @@ from commitlog_store.files.whole_file import replace_file
 from commitlog_store.format.arrays import ByteArray
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.record import FILLER_SIZE, encode_filler
-from commitlog_store.paths import COMMIT_LOG, CONFIG, LOCK, file_name_for_offset
+from commitlog_store.paths import (
+    ARCHIVE_IDENTITY,
+    ARCHIVE_MANIFESTS,
+    COMMIT_LOG,
+    CONFIG,
+    LOCK,
+    file_name_for_offset,
+)
 
 _MARK = "work-directory"
+# A new disk has it; where that is mounted is a directory as good as an empty one.
+_LOST_AND_FOUND = "lost+found"
+_FILE_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _ADVICE = "Nothing was changed in the archive. Name a directory with room for one log file: work_dir (--work-dir)."
 
 
@@ -54,23 +66,19 @@ class SelectedCopy:
     def open(cls, path: str | None, taken: Iterable[str]) -> SelectedCopy:
         """The directory at ``path``, which is missing, empty, or one of an earlier archiver; None for a temporary one.
 
-        ``taken`` are the directories of the store, and of the archive. ``InvalidValue`` for one in these, or any other
-        directory; ``StoreLocked`` beside another archiver.
+        ``taken`` are the directories of the store, and of the archive. ``InvalidValue`` for one in these or around
+        them, of an archive, or any other directory; ``StoreLocked`` beside another archiver.
         """
         is_temporary = path is None
         place = os.path.abspath(temporary_root() if path is None else path)
-        for own in map(disk.real_path, taken):
-            if os.path.commonpath([disk.real_path(place), own]) == own:
-                raise InvalidValue(
-                    f"{place} is in {own}, a directory of the store or of the archive. Give another one (--work-dir)."
-                )
+        _refuse_taken(place, taken, is_root=is_temporary)
         with _writing(place):
             path = make_temporary_directory(place, "commitlog-archive-") if is_temporary else place
             if not disk.is_directory(path):
                 disk.make_directory(path)
             mark = os.path.join(path, _MARK)
             if not disk.exists(mark):
-                if disk.list_names(path):
+                if set(disk.list_names(path)) - {_LOST_AND_FOUND}:
                     raise InvalidValue(
                         f"{path} is not empty, and was not made by an archiver. Give an empty directory."
                     )
@@ -113,7 +121,7 @@ class SelectedCopy:
     ) -> None:
         """Begin the file at ``base``: empty, or with ``part``, an object, unless that is in the directory already.
 
-        The others are removed.
+        The other files of a log are removed.
         """
         path = self._path_of(base)
         with _writing(path):
@@ -131,7 +139,7 @@ class SelectedCopy:
             disk.truncate(self._descriptor, length)  # what an earlier run has not archived
             disk.truncate(self._descriptor, size)
             for name in disk.list_names(os.path.dirname(path)):
-                if name != os.path.basename(path):
+                if _FILE_NAME.fullmatch(name) and name != os.path.basename(path):
                     disk.unlink(os.path.join(os.path.dirname(path), name))
         self.base, self.end, self.size = base, base + length, size
 
@@ -154,14 +162,15 @@ class SelectedCopy:
         self.end = self.base + self.size
 
     def write_config(self, files: Mapping[str, bytes]) -> None:
-        """Let ``config/`` have these files, and no others."""
+        """Let ``config/`` have these of ``CONFIG_NAMES``, and no others of them."""
         directory = self.paths.part(CONFIG)
         with _writing(directory):
             for name, data in files.items():
                 replace_file(os.path.join(directory, name), data)
-            for name in disk.list_names(directory):
-                if name not in files:
-                    disk.unlink(os.path.join(directory, name))
+            for name in CONFIG_NAMES:
+                path = os.path.join(directory, name)
+                if name not in files and disk.exists(path):
+                    disk.unlink(path)
 
     def close(self) -> None:
         """Release it; a temporary one is removed."""
@@ -181,6 +190,23 @@ class SelectedCopy:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             disk.close(descriptor)
+
+
+def _refuse_taken(place: str, taken: Iterable[str], *, is_root: bool) -> None:
+    """``InvalidValue`` for a work directory in one that is taken, or around it; or in which an archive was made.
+
+    ``is_root``: the work directory is made in that one, so it is around none.
+    """
+    here = disk.real_path(place)
+    for own in map(disk.real_path, taken):
+        common = os.path.commonpath([here, own])
+        if common == own or (common == here and not is_root):
+            where = "is in" if common == own else "contains"
+            raise InvalidValue(
+                f"{place} {where} {own}, a directory of the store or of the archive. Give another one (--work-dir)."
+            )
+    if not is_root and any(disk.exists(os.path.join(here, name)) for name in (ARCHIVE_IDENTITY, ARCHIVE_MANIFESTS)):
+        raise InvalidValue(f"{place} has an archive. Give another directory (--work-dir).")
 
 
 def _begins_with(path: str, base: int, part: ObjectRef) -> bool:

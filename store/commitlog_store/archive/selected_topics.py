@@ -29,6 +29,8 @@ _TABLES = {
     TOPICS_CONFIG: ("The list of topics", "topicConfigTable"),
     CONSUMER_OFFSET_CONFIG: ("The list of consumer offsets", "offsetTable"),
 }
+# All of which ``config_files`` has some.
+CONFIG_NAMES = (*_AS_THEY_ARE, DELAY_OFFSET_CONFIG, *_TABLES)
 _VERSION = "dataVersion"
 
 

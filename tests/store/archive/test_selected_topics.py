@@ -251,6 +251,46 @@ def test_other_work_directories_are_refused(tmp_path: Path) -> None:
     _archive(tmp_path, work_dir=tmp_path / "work")
 
 
+def test_a_work_directory_that_has_an_archive_is_refused(tmp_path: Path) -> None:
+    """Also one that an archiver made, and in which an archive was made later: its objects have names like its files."""
+    builder = small_store(tmp_path / "store", 300)
+    work = tmp_path / "work"
+    _archive(tmp_path, work_dir=work)
+    archive_store(tmp_path / "store", url_of(work))
+    archive_store(tmp_path / "store", url_of(tmp_path / "around" / "commitlog"))
+    (tmp_path / "around" / "work-directory").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "around")
+    before = tree(work), tree(tmp_path / "around")
+    add_messages(builder, 100)
+    with pytest.raises(InvalidValue, match=r"work has an archive\. Give another directory"):
+        _archive(tmp_path, work_dir=work)
+    for place in ("around", "link"):
+        with pytest.raises(InvalidValue, match=f"{place} contains .*around/commitlog, a directory of the store or of"):
+            archive_store(
+                *(tmp_path / "store", url_of(tmp_path / "around" / "commitlog")),
+                topics="orders",
+                work_dir=tmp_path / place,
+            )
+    assert (tree(work), tree(tmp_path / "around")) == before
+
+
+def test_only_files_that_an_archiver_makes_are_removed_from_its_work_directory(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 300)
+    work = tmp_path / "work"
+    (work / "lost+found").mkdir(parents=True)
+    _archive(tmp_path, work_dir=work)
+    others = [work / "commitlog" / f"{0:020d}-0123456789abcdef", work / "config" / f"{0:020d}-0123456789abcdef"]
+    for path in others:
+        path.touch()
+    stale = [work / "commitlog" / f"{FILE_SIZE * 99:020d}", work / "config" / "delayOffset.json"]
+    for path in stale:
+        path.touch()
+    add_messages(builder, 300)
+    _archive(tmp_path, work_dir=work)
+    assert all(path.exists() for path in others)
+    assert not any(path.exists() for path in stale)
+
+
 def test_a_work_directory_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_store(tmp_path / "store", 300)
 
