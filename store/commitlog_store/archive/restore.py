@@ -18,6 +18,7 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import ArchiveGap, CommitLogError, InvalidValue, TargetFailed
 from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.store_directory import refuse_store_within
 from commitlog_store.object_storage.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectCut, ObjectStore
 from commitlog_store.owned_store.opening import StoreOpening
@@ -33,7 +34,10 @@ _LARGEST_NOTE = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreReport:
-    """A restored store: the physical offsets of its log, how many files that has, and how many were downloaded now."""
+    """A restored store: the physical offsets of its log, how many files that has, and how many were downloaded now.
+
+    ``stop`` is before that of the archive when an archive of some topics ends within a batch, which is left out.
+    """
 
     path: str
     start: int
@@ -74,12 +78,13 @@ def restore_store(
     objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options)
     manifest = newest(objects)
     segments = _chosen(manifest, since_ms, objects)
-    restoring = _Restoring(objects, manifest, target + _SUFFIX)
+    stop = min(segments[-1].stop, _limit(manifest))
+    restoring = _Restoring(objects, manifest, target + _SUFFIX, stop)
     with _writing(target):
         restoring.run(segments, progress)
         unbuilt = _Unbuilt(
             start=segments[0].start,
-            stop=segments[-1].stop,
+            stop=stop,
             files=len(segments),
             downloaded=restoring.downloaded,
             file_size=manifest.file_size,
@@ -134,9 +139,19 @@ def _refuse_existing(target: str) -> None:
     refuse_store_within(target)
 
 
+def _limit(manifest: Manifest) -> int:
+    """The physical offset up to which the log is restored, if that is before its end.
+
+    An archive of some topics has no frames, by which the recovery of the new store would know the batch within which
+    the log ends, and be without it.
+    """
+    return MAX_LONG if manifest.selection is None or manifest.open_batch is None else manifest.open_batch[0]
+
+
 def _chosen(manifest: Manifest, since_ms: int | None, objects: ObjectStore) -> tuple[Segment, ...]:
     """The segments from the first that has a message of that time on. ``ArchiveGap``."""
-    segments = manifest.segments
+    limit = _limit(manifest)
+    segments = tuple(one for one in manifest.segments if one.start < limit) or manifest.segments[:1]
     if since_ms is not None:
         later = [index for index, one in enumerate(segments) if one.last_timestamp_ms >= since_ms]
         segments = segments[later[0] if later else -1 :]
@@ -152,13 +167,14 @@ def _chosen(manifest: Manifest, since_ms: int | None, objects: ObjectStore) -> t
 
 
 class _Restoring:
-    """The directory that is being filled. ``downloaded`` counts log files."""
+    """The directory that is being filled, with the log up to ``stop``. ``downloaded`` counts log files."""
 
-    def __init__(self, objects: ObjectStore, manifest: Manifest, path: str) -> None:
+    def __init__(self, objects: ObjectStore, manifest: Manifest, path: str, stop: int) -> None:
         self.path = path
         self.downloaded = 0
         self._objects = objects
         self._manifest = manifest
+        self._stop = stop
 
     def run(self, segments: tuple[Segment, ...], progress: Progress | None) -> None:
         """Download what is not there yet, and sync it."""
@@ -173,15 +189,17 @@ class _Restoring:
         done, total = 0, sum(segment.log.size for segment in segments)
         for segment in segments:
             path = os.path.join(log, file_name_for_offset(segment.start))
-            if not self._has(path, segment.log):
-                self._log_file(path, segment.log)
+            if segment.stop > self._stop:
+                self._log_file(path, segment.log, self._stop - segment.start)
+            elif not self._has(path, segment.log):
+                self._log_file(path, segment.log, segment.log.size)
             done += segment.log.size
             if progress is not None:
                 progress(done, total)
         for name in disk.list_names(config):
             disk.unlink(os.path.join(config, name))
         for name, ref in self._manifest.config.items():
-            self._write(os.path.join(config, os.path.basename(name)), ref, ref.size)
+            self._write(os.path.join(config, os.path.basename(name)), ref, ref.size, ref.size)
         for directory in (log, config, self.path):
             disk.sync_directory(directory)
 
@@ -214,12 +232,12 @@ class _Restoring:
             disk.close(descriptor)
         return crc == ref.crc32
 
-    def _log_file(self, path: str, ref: ObjectRef) -> None:
-        self._write(path, ref, self._manifest.file_size)
+    def _log_file(self, path: str, ref: ObjectRef, kept: int) -> None:
+        self._write(path, ref, kept, self._manifest.file_size)
         self.downloaded += 1
 
-    def _write(self, path: str, ref: ObjectRef, size: int) -> None:
-        """A file of an object's bytes, and zeros up to ``size``."""
+    def _write(self, path: str, ref: ObjectRef, kept: int, size: int) -> None:
+        """A file of an object's first ``kept`` bytes, and zeros up to ``size``."""
         if disk.exists(path):
             disk.unlink(path)
         descriptor = disk.create_file(path, shared=True)
@@ -228,6 +246,7 @@ class _Restoring:
             for piece in download(self._objects, ref):
                 disk.write_at(descriptor, piece, at)
                 at += len(piece)
+            disk.truncate(descriptor, kept)
             # Last: a file of its whole size is one that may be complete.
             disk.truncate(descriptor, size)
             disk.sync(descriptor)

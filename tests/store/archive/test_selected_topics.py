@@ -392,9 +392,45 @@ def _assert_whole_batches(tmp_path: Path, size: Callable[[int], int]) -> int:
 
 def test_a_batch_is_shown_once_all_of_it_is_archived(tmp_path: Path) -> None:
     """Also between the generations of one run, and after a run that was killed there: batches of several files."""
-    config = MessageStoreConfig(mapped_file_size_commit_log=16 << 10, schedule_enable=False)
     sizes = (10, 20, 3, 45, 1, 30, 2, 2, 18, 50)
-    with MessageStore.open(tmp_path / "store", config) as owner:
+    _store_of_batches(tmp_path / "store", sizes)
+    shown = []
+    for _ in _steps(tmp_path):
+        shown.append(_assert_whole_batches(tmp_path, lambda number: sizes[number]))
+        assert_sound(objects_of(tmp_path / "a"))
+    assert len(shown) > 5
+    assert shown == sorted(shown)
+    assert newest(objects_of(tmp_path / "a")).open_batch is None
+    _archive(tmp_path, ["orders", "late"], with_last=True)
+    assert _assert_whole_batches(tmp_path, lambda number: sizes[number]) == sum(sizes)
+
+
+def test_a_restored_store_has_none_of_a_batch_within_which_the_archive_ends(tmp_path: Path) -> None:
+    """It has no frame of it, by which recovery would cut it off. The batch may begin with the archive, too."""
+    sizes = (20, 3, 45, 1)
+    _store_of_batches(tmp_path / "store", sizes)
+    ends = []
+    for step in _steps(tmp_path):
+        manifest = newest(objects_of(tmp_path / "a"))
+        if manifest.open_batch is None:
+            continue
+        ends.append(manifest.open_batch[0])
+        target = tmp_path / f"restored{step}"
+        report = restore_store(url_of(tmp_path / "a"), target)
+        assert (report.start, report.stop) == (0, manifest.open_batch[0])
+        assert report.files == len(list((target / "commitlog").iterdir())) == max(-(-report.stop // (16 << 10)), 1)
+        assert _messages(target, _topics(target)) == {
+            queue: rows for queue, rows in _messages(_archived(tmp_path), _topics(target)).items() if rows
+        }
+        assert_clean(target)
+    assert 0 in ends
+    assert len(set(ends)) < len(ends), "one batch fills several files"
+
+
+def _store_of_batches(path: Path, sizes: Sequence[int]) -> None:
+    """A store of batches with so many messages of orders and late, and as many of another topic."""
+    config = MessageStoreConfig(mapped_file_size_commit_log=16 << 10, schedule_enable=False)
+    with MessageStore.open(path, config) as owner:
         for version, size in enumerate(sizes):
             rows = [
                 {"topic": "orders" if row % 4 else "late", "queueId": row % 3, "body": b"%d " % version + bytes(1000)}
@@ -403,23 +439,18 @@ def test_a_batch_is_shown_once_all_of_it_is_archived(tmp_path: Path) -> None:
             rows[::2] = [{**row, "topic": "other"} for row in rows[::2]]
             with owner.transaction("loader", version) as batch:
                 batch.put_messages(pa.Table.from_pylist(rows))
+
+
+def _steps(tmp_path: Path) -> Iterator[int]:
+    """Each step of an archiver, by one of its own."""
     topics = SelectedTopics(["orders", "late"])
-    shown, runs = [], 0
-    while True:  # a new archiver for each step
+    for step in range(100):
         archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), ArchiveSettings(topics=topics))
         pause = archiver.run_once()
         archiver.close()
         if pause:
-            break
-        runs += 1
-        shown.append(_assert_whole_batches(tmp_path, lambda number: sizes[number]))
-        assert_sound(objects_of(tmp_path / "a"))
-    assert runs > 5
-    assert shown == sorted(shown)
-    batches = [newest(objects_of(tmp_path / "a")).open_batch]
-    assert batches == [None]
-    _archive(tmp_path, ["orders", "late"], with_last=True)
-    assert _assert_whole_batches(tmp_path, lambda number: sizes[number]) == sum(sizes)
+            return
+        yield step
 
 
 def test_beside_an_owner_that_puts_and_commits(tmp_path: Path) -> None:
