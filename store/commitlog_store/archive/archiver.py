@@ -151,8 +151,7 @@ class Archiver:
                 until_ms=settings.until_ms,
                 allow_gap=settings.allow_gap,
             )
-        # The log that is archived byte for byte: the store's, or that of the topics.
-        self._source = self._selected.copy if self._selected else LogSource(paths, self._delay_levels_ms)
+        self._log = LogSource(paths, self._delay_levels_ms)
         self._ahead = SumsAhead()
         self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
         self._idle_s = idle_s
@@ -160,6 +159,11 @@ class Archiver:
         self._newest: Manifest | None = None
         self._last_due = -math.inf
         self._added = self._strays = 0
+
+    @property
+    def _source(self) -> LogSource:
+        """The log that is archived byte for byte: the store's, or that of the topics."""
+        return self._log if self._selected is None else self._selected.copy
 
     def run_once(self) -> float:
         """Add a segment, if there is one; the seconds until it is worth to look again: 0 after it was added.
@@ -175,7 +179,10 @@ class Archiver:
         selected = self._selected
         if base is not None:
             refuse_other_topics(self._objects, base, None if selected is None else selected.topics.patterns)
-        if selected is not None and not selected.take(base, with_last=self._wants_last()):
+        wants_last = self._wants_last()
+        if selected is not None and not selected.take(base, with_last=wants_last):
+            if wants_last and not selected.has_more:
+                self._last_due = time.monotonic() + self._settings.last_every_s
             is_late = base is not None and selected.is_worth_a_note(base) and not self._note(base)
             return 0.0 if is_late or selected.has_more else self._idle_s
         file_size = self._source.file_size if base is None else base.file_size
@@ -221,8 +228,7 @@ class Archiver:
         self._ahead.stop()
         if self._selected is not None:
             self._selected.close()
-        else:
-            self._source.close()
+        self._log.close()
 
     def _first(self, file_size: int) -> Ready | None:
         """The first file of a new archive, whose identity is made."""

@@ -61,6 +61,7 @@ class SelectedCopy:
         self._lock = lock
         self._is_temporary = is_temporary
         self._descriptor = -1
+        self._is_closed = False
 
     @classmethod
     def open(cls, path: str | None, taken: Iterable[str]) -> SelectedCopy:
@@ -101,6 +102,12 @@ class SelectedCopy:
                 lock.release()
                 raise
         return cls(path, lock, is_temporary=is_temporary)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the directories exist, and so does the file, once it was begun."""
+        files = [] if self._descriptor < 0 else [self._path_of(self.base)]
+        return all(map(disk.exists, (self.paths.commit_log, self.paths.part(CONFIG), *files)))
 
     @property
     def is_empty(self) -> bool:
@@ -173,11 +180,14 @@ class SelectedCopy:
                     disk.unlink(path)
 
     def close(self) -> None:
-        """Release it; a temporary one is removed."""
+        """Release it; a temporary one is removed. A second call does nothing."""
         self._close_file()
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._is_temporary:
-            with contextlib.suppress(OSError):
-                for directory in (self.paths.commit_log, self.paths.part(CONFIG), self.paths.root):
+            for directory in (self.paths.commit_log, self.paths.part(CONFIG), self.paths.root):
+                with contextlib.suppress(OSError):
                     for name in disk.list_names(directory):
                         disk.unlink(os.path.join(directory, name))
                     disk.remove_directory(directory)

@@ -65,9 +65,11 @@ class SelectedLog:
         self.selection: Selection | None = None
         self._store = LogSource(paths, delay_levels_ms)
         self._objects = objects
-        self._file = SelectedCopy.open(work_dir, (*paths.directories, *filter(None, (objects.directory,))))
-        self.copy = LogSource(self._file.paths, delay_levels_ms)
         self._delay_levels_ms = delay_levels_ms
+        self._work_dir = work_dir
+        self._taken = (*paths.directories, *filter(None, (objects.directory,)))
+        self._file = SelectedCopy.open(work_dir, self._taken)
+        self.copy = LogSource(self._file.paths, delay_levels_ms)
         self._until_ms = until_ms
         self._allow_gap = allow_gap
         # All of this generation is in the file, or in the files before it; -1 before the first call.
@@ -97,6 +99,15 @@ class SelectedLog:
         ``ArchiveMismatch`` for another store than before, ``ArchiveGap`` where its log has a gap, unless this is
         allowed: once all before it is archived; ``TargetFailed``; the errors of reading a store and of a download.
         """
+        if not self._file.is_whole:
+            self._open_again()
+        try:
+            return self._take(newest, with_last=with_last)
+        except BaseException:
+            self._generation = -1  # the file may have records after the position that was stored
+            raise
+
+    def _take(self, newest: Manifest | None, *, with_last: bool) -> bool:
         size = self._store.file_size if newest is None else newest.file_size
         if not size:
             return False
@@ -152,6 +163,14 @@ class SelectedLog:
         self._store.close()
         self.copy.close()
         self._file.close()
+
+    def _open_again(self) -> None:
+        """Make the work directory again, of which a part is gone: temporary ones are cleaned while a run waits."""
+        self.copy.close()
+        self._file.close()
+        self._generation = -1
+        self._file = SelectedCopy.open(self._work_dir, self._taken)
+        self.copy = LogSource(self._file.paths, self._delay_levels_ms)
 
     def _has_all_of(self, newest: Manifest | None) -> bool:
         """Whether the file continues the newest generation, which may be what it was made for."""

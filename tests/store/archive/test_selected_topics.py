@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,10 @@ from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest, newest_or_none
 from commitlog_store.archive.holding import archive_hold
-from commitlog_store.archive.manifest import SELECTION_VERSION, ObjectRef
+from commitlog_store.archive.manifest import SELECTION_VERSION, Manifest, ObjectRef
 from commitlog_store.archive.restore import download, restore_store
+from commitlog_store.archive.selected_copy import SelectedCopy
+from commitlog_store.archive.selected_log import SelectedLog
 from commitlog_store.archive.selected_topics import SelectedTopics
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.errors import ArchiveGap, ArchiveMismatch, InvalidValue, StoreLocked, TargetFailed
@@ -300,6 +303,79 @@ def test_a_work_directory_that_is_full_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(disk, "write_at", full)
     with pytest.raises(TargetFailed, match=r"Cannot write .*work.*No space left.*--work-dir"):
         _archive(tmp_path, work_dir=tmp_path / "work")
+
+
+def test_a_run_after_a_full_disk_archives_no_record_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when the file's filler is written: its records are in the file."""
+    small_store(tmp_path / "store", 150)
+    work = str(tmp_path / "work")
+    settings = ArchiveSettings(topics=SelectedTopics("orders"), with_last=True, work_dir=work)
+    archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), settings)
+
+    def full(copy: SelectedCopy) -> None:
+        raise TargetFailed("write", path=work, cause=OSError(28, "No space left on device"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SelectedCopy, "fill", full)
+        with pytest.raises(TargetFailed):
+            archiver.run_once()
+    while not archiver.run_once():
+        pass
+    archiver.close()
+    archive_store(tmp_path / "store", url_of(tmp_path / "once"), topics="orders", with_last=True)
+    assert archived_bytes(objects_of(tmp_path / "a")) == archived_bytes(objects_of(tmp_path / "once"))
+
+
+def test_the_last_file_is_read_once_in_its_time_though_it_has_nothing_of_the_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = small_store(tmp_path / "store", 30)
+    builder.append("paid", 0, [b"other"])
+    settings = ArchiveSettings(topics=SelectedTopics("refunds"), with_last=True, last_every_s=60)
+    archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), settings)
+    asked = []
+    take = SelectedLog.take
+
+    def noted(log: SelectedLog, newest: Manifest | None, *, with_last: bool) -> bool:
+        asked.append(with_last)
+        return take(log, newest, with_last=with_last)
+
+    now = 1000.0
+    monkeypatch.setattr(SelectedLog, "take", noted)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for _ in range(3):
+        assert archiver.run_once()
+    now += 61
+    assert archiver.run_once()
+    archiver.close()
+    assert asked == [True, False, False, True]
+
+
+@pytest.mark.parametrize("gone", ["", "commitlog", "config", f"commitlog/{0:020d}"])
+@pytest.mark.parametrize("work_dir", ["work", None])
+def test_a_work_directory_that_a_cleaner_took_is_made_again(
+    gone: str, work_dir: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    builder = small_store(tmp_path / "store", 30)
+    settings = ArchiveSettings(
+        topics=SelectedTopics("orders"), with_last=True, last_every_s=0, work_dir=work_dir and str(tmp_path / work_dir)
+    )
+    archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), settings)
+    while not archiver.run_once():
+        pass
+    (place,) = [tmp_path / work_dir] if work_dir else (tmp_path / "temporary").iterdir()
+    if gone.endswith("0"):
+        (place / gone).unlink()
+    else:
+        shutil.rmtree(place / gone)
+    add_messages(builder, 30)
+    while not archiver.run_once():
+        pass
+    archiver.close()
+    assert not list((tmp_path / "temporary").iterdir())
+    assert _messages(_archived(tmp_path), ["orders"]) == _messages(tmp_path / "store", ["orders"])
 
 
 @pytest.mark.parametrize(
