@@ -45,7 +45,7 @@ from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueueUnits, encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged
+from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged, InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
@@ -107,6 +107,7 @@ class ArchiveReport:
     ``start`` and ``stop`` are the physical offsets of all that is archived; ``uploaded`` counts bytes, also of what
     was not committed; ``strays`` are the records of the added segments that have no place in a queue.
     ``source_stop`` is the physical offset up to which the store's log was read: ``stop``, unless topics were chosen.
+    ``unmatched`` are the names and patterns that match no topic of the store.
     """
 
     url: str
@@ -118,6 +119,7 @@ class ArchiveReport:
     uploaded: int
     strays: int
     source_stop: int
+    unmatched: tuple[str, ...] = ()
 
 
 class Archiver:
@@ -213,7 +215,17 @@ class Archiver:
             uploaded=self._uploads.uploaded,
             strays=self._strays,
             source_stop=_source_stop(manifest),
+            unmatched=self._unmatched(),
         )
+
+    def topics(self) -> list[str]:
+        """The topics of which the store has queues."""
+        return self._log.topics()
+
+    def _unmatched(self) -> tuple[str, ...]:
+        """None while the store has no queues: then its topics are not known."""
+        known = [] if self._selected is None else self.topics()
+        return self._selected.topics.unmatched(known) if self._selected is not None and known else ()
 
     def waiting_bytes(self) -> int:
         """Bytes of closed log files that the archive did not have when it was asked last."""
@@ -617,6 +629,8 @@ def open_archiver(
     idle_s: float = 10.0,
 ) -> Archiver:
     """An archiver of the store at ``path``. ``StoreOpenError``, ``InvalidValue``."""
+    if settings.work_dir is not None and settings.topics is None:
+        raise InvalidValue("work_dir is for archives of some topics: give topics, too.")
     directory = disk.absolute_path(path)
     check_store_directory(directory)
     paths = StorePaths.of(directory, store_path_commit_log)

@@ -55,6 +55,10 @@ class LogSource:
         self.log.refresh()
         return list(self.log.bases)
 
+    def topics(self) -> list[str]:
+        """The topics that have queues."""
+        return self._queues.topics()
+
     def last_written(self, bases: list[int]) -> int:
         """Where the file begins that is being written: the last one with a record."""
         return next((base for base in reversed(bases) if self._has_record(base)), bases[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from commitlog_store.config_files.json_file import LARGEST_CONFIG, JsonConfigFile, encode_config
@@ -54,11 +54,16 @@ class SelectedTopics:
             found = self._known[topic] = topic != BATCH_TOPIC and is_chosen(topic, self.patterns)
         return found
 
+    def unmatched(self, topics: Iterable[str]) -> tuple[str, ...]:
+        """The names and patterns that match none of the topics, nor of those that were found among these so far."""
+        known = {*topics, *(topic for topic, is_one in self._known.items() if is_one)}
+        return tuple(one for one in self.patterns if not any(is_chosen(topic, (one,)) for topic in known))
+
     def config_files(self, store_path: str) -> dict[str, bytes]:
         """The files of a store's ``config/`` by name, with the topics and positions of these topics alone.
 
-        What names places in the log is left out: the ledger of batches, and the list of deleted topics. So are files
-        that cannot be read.
+        What names places in the log is left out: the ledger of batches, and the list of deleted topics
+        (``MovedDeletions``). So are files that cannot be read.
         """
         found = {}
         delays = (DELAY_OFFSET_CONFIG,) if SCHEDULE_TOPIC in self else ()

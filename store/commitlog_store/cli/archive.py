@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,8 +194,9 @@ def _archive(
         finally:
             archiver.close()
     if follow_every_s is None:
-        of_topics = settings.topics is not None
-        _print_report(archiver.report(), as_json=as_json, with_last=settings.with_last, of_topics=of_topics)
+        of_topics, report = settings.topics is not None, archiver.report()
+        _print_report(report, as_json=as_json, with_last=settings.with_last, of_topics=of_topics)
+        _say_unmatched(report, archiver.topics)
 
 
 class _Stopped(Exception):
@@ -235,6 +236,8 @@ def _follow(archiver: Archiver, *, as_json: bool, of_topics: bool) -> None:
                     say(printable_text(str(error)))
                 failure, pause = str(error), 1.0
             report = archiver.report()
+            if generation < 0:
+                _say_unmatched(report, archiver.topics)
             if report.generation != generation:
                 generation = report.generation
                 _print_report(report, as_json=as_json, of_topics=of_topics)
@@ -257,6 +260,7 @@ def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = Tru
             "uploadedBytes": report.uploaded,
             "strays": report.strays,
             "sourceStop": report.source_stop,
+            "unmatched": report.unmatched,
         }
         print(json_text(row), flush=True)
     elif not report.generation:
@@ -272,6 +276,17 @@ def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = Tru
         )
     if report.strays:
         say(f"{counted(report.strays, 'record')} have no place in a queue: damaged, or of a topic that was made again.")
+
+
+def _say_unmatched(report: ArchiveReport, topics: Callable[[], list[str]]) -> None:
+    """Say which names and patterns match no topic; a later one may."""
+    from commitlog_store.cli.render import say
+    from commitlog_store.columnar.columns import nearest_name
+
+    for one in report.unmatched:
+        near = nearest_name(one, topics())
+        hint = "" if near is None else f" Did you mean {printable_text(near)!r}?"
+        say(f"No topic of the store matches {printable_text(one)!r}.{hint}")
 
 
 def _check(url: str, options: dict[str, str], *, deep: bool, as_json: bool) -> None:

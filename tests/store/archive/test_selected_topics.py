@@ -405,6 +405,23 @@ def test_topics_are_names_or_patterns(tmp_path: Path, patterns: Any) -> None:
         _archive(tmp_path, patterns)
 
 
+def test_names_and_patterns_without_a_topic_are_reported(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 40)
+    (tmp_path / "store" / "consumequeue" / "late" / "0").mkdir(parents=True)
+    wanted = ["ord*", "orders", "order", "l*", "re?"]
+    assert _archive(tmp_path, wanted).unmatched == ("order", "re?")
+    assert archive_store(tmp_path / "store", url_of(tmp_path / "all")).unmatched == ()
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    assert _archive(tmp_path, wanted).unmatched == (), "its topics are not known"
+
+
+def test_a_work_directory_without_topics_is_refused(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 10)
+    with pytest.raises(InvalidValue, match="work_dir is for archives of some topics"):
+        archive_store(tmp_path / "store", url_of(tmp_path / "a"), work_dir=tmp_path / "work")
+    assert not (tmp_path / "a").exists()
+
+
 def test_another_store_is_refused(tmp_path: Path) -> None:
     small_store(tmp_path / "store", 300)
     _archive(tmp_path, with_last=True)
