@@ -185,7 +185,7 @@ class Archiver:
         if selected is not None and not selected.take(base, with_last=wants_last):
             if wants_last and not selected.has_more:
                 self._last_due = time.monotonic() + self._settings.last_every_s
-            is_late = base is not None and selected.is_worth_a_note(base) and not self._note(base)
+            is_late = base is not None and selected.is_worth_a_note(base) and not self._note(base, selected)
             return 0.0 if is_late or selected.has_more else self._idle_s
         file_size = self._source.file_size if base is None else base.file_size
         if not file_size:
@@ -319,8 +319,10 @@ class Archiver:
             return False
         if found.is_closed:
             self._look_ahead(found.file.base + file_size, file_size)
-        config = self._config(base)
         selected = self._selected
+        if selected is not None:
+            selected.write_config()
+        config = self._config(base)
         open_batch = _open_batch(base, records, found) if selected is None else selected.open_batch
         base, tables = self._tables(base, replaced)
         segment, strays = self._upload(base, found, sums, records, replaced, tables)
@@ -339,8 +341,9 @@ class Archiver:
             self._newest = read_generation(self._objects, manifest.generation)
         return True
 
-    def _note(self, base: Manifest) -> bool:
+    def _note(self, base: Manifest, selected: SelectedLog) -> bool:
         """Commit a generation that says that the store's log was read further; False if another archiver was faster."""
+        selected.write_config()
         noted = msgspec.structs.replace(
             base,
             generation=base.generation + 1,
@@ -348,6 +351,7 @@ class Archiver:
             writer=_writer(),
             attempt=secrets.token_hex(8),
             selection=self._selection(),
+            config=self._config(base),
         )
         if not commit(self._objects, noted):
             return False

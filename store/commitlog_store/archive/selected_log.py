@@ -22,6 +22,7 @@ import numpy as np
 
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import Manifest, Selection
+from commitlog_store.archive.moved_deletions import MovedDeletions
 from commitlog_store.archive.refusals import file_before, refuse_other_source, sums_before
 from commitlog_store.archive.restore import download
 from commitlog_store.archive.segments import LastOfFile, last_of_file
@@ -36,7 +37,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.object_storage.object_store import ObjectStore
-from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.paths import BATCH_TOPIC, DELETED_TOPICS
 
 _BLOCK_SIZE = 16 << 20
 # Files of the store that a call reads: what it has found by then is archived, so that a kill does not lose more.
@@ -82,6 +83,8 @@ class SelectedLog:
         self.has_more = False
         # The batch that was read last: where it ends in the store's log, and the place here of its first record.
         self._batch = (0, 0)
+        # What the archive says of deleted topics, and how that follows from what the store says.
+        self._deleted = MovedDeletions()
         # What was found out last about a file of the store, from the place on where it was read then: its first byte,
         # how much of it, and what that has.
         self._looked: tuple[int, int, LastOfFile] = (-1, 0, LastOfFile(-1, None))
@@ -131,10 +134,13 @@ class SelectedLog:
             batch_stop=self._batch[0] if self._is_within_batch else 0,
             next_start=self._file.base if self._file.is_empty else 0,
         )
-        if not self._is_ahead(newest):
-            return False
-        self._file.write_config(self.topics.config_files(self._store.paths.root))
-        return True
+        return self._is_ahead(newest)
+
+    def write_config(self) -> None:
+        """Write the config files of the topics, to be archived with what was taken."""
+        files = self.topics.config_files(self._store.paths.root)
+        deleted = self._deleted.encoded(self._file.end)
+        self._file.write_config(files if deleted is None else {**files, DELETED_TOPICS: deleted})
 
     @property
     def open_batch(self) -> tuple[int, int] | None:
@@ -187,6 +193,7 @@ class SelectedLog:
 
     def _continue_from(self, newest: Manifest | None, size: int) -> None:
         """Begin with what the newest generation says."""
+        self._deleted = MovedDeletions(self._archived(newest, DELETED_TOPICS))
         if newest is None or newest.selection is None:
             self._position = self._tail_stop = self._store.bases()[0]
             self._file.begin(self._position, size)
@@ -201,6 +208,11 @@ class SelectedLog:
                 self._file.begin(max(last.stop, known.next_start), size)
             self._batch = (known.batch_stop, self._file.end if newest.open_batch is None else newest.open_batch[0])
         self._generation = 0 if newest is None else newest.generation
+
+    def _archived(self, newest: Manifest | None, name: str) -> bytes | None:
+        """A config file as the newest generation has it."""
+        ref = None if newest is None else newest.config.get(name)
+        return None if ref is None else b"".join(download(self._objects, ref))
 
     def _is_ahead(self, newest: Manifest | None) -> bool:
         """Whether the file has records that the newest generation lacks."""
@@ -219,6 +231,8 @@ class SelectedLog:
             limit = self._limit(found)
             if limit <= self._position:
                 return False
+            # After the limit: topics that are deleted from now on have no message in what is read after that.
+            self._deleted.look(self._store.paths.root, self.topics, self._position)
             gap_found = self._walk(limit)
         finally:
             found.file.close()
@@ -282,10 +296,14 @@ class SelectedLog:
             self._file.append(moved_records(scan, taken, offsets, places, lambda _: 0))
         is_full = count < len(rows)
         stop = int(scan.positions[rows[count]]) if is_full else scan.end
-        self._note_batch(
-            *(scan, stop, limit),
-            lambda row: begun + int(np.concatenate(([0], ends))[np.searchsorted(rows, row)]),
-        )
+
+        def place_after(row: int) -> int:
+            return begun + int(np.concatenate(([0], ends))[np.searchsorted(rows, row)])
+
+        self._note_batch(scan, stop, limit, place_after)
+        for place in self._deleted.places_before(scan.physical_offset + stop):
+            row = int(np.searchsorted(scan.positions, place - scan.physical_offset))
+            self._deleted.set_place(place, place_after(row))
         if is_full:
             self._file.fill()
             self._position = self._tail_stop = scan.physical_offset + stop

@@ -16,6 +16,7 @@ from commitlog_store.paths import (
     CONFIG,
     CONSUMER_OFFSET_CONFIG,
     DELAY_OFFSET_CONFIG,
+    DELETED_TOPICS,
     KV_CONFIG,
     SUBSCRIPTION_GROUP_CONFIG,
     TOPICS_CONFIG,
@@ -29,8 +30,8 @@ _TABLES = {
     TOPICS_CONFIG: ("The list of topics", "topicConfigTable"),
     CONSUMER_OFFSET_CONFIG: ("The list of consumer offsets", "offsetTable"),
 }
-# All of which ``config_files`` has some.
-CONFIG_NAMES = (*_AS_THEY_ARE, DELAY_OFFSET_CONFIG, *_TABLES)
+# The files that ``config/`` of an archive of topics may have.
+CONFIG_NAMES = (*_AS_THEY_ARE, DELAY_OFFSET_CONFIG, DELETED_TOPICS, *_TABLES)
 _VERSION = "dataVersion"
 
 

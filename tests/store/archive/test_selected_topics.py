@@ -724,6 +724,52 @@ def test_config_files_have_the_topics_alone(tmp_path: Path) -> None:
     assert positions == {("billing", "orders"): {0: 1}, ("billing", "123"): {0: 1}}
 
 
+@pytest.mark.parametrize("steps", ["once", "before", "after", "each", "note", "expired"])
+def test_a_restored_store_has_no_messages_of_a_topic_that_was_deleted(steps: str, tmp_path: Path) -> None:
+    """Whether they were archived before the deletion, with it, or the archive has noted since that more was read."""
+    config = MessageStoreConfig(mapped_file_size_commit_log=16 << 10, schedule_enable=False)
+
+    def put(owner: MessageStore, topic: str, count: int) -> None:
+        for number in range(count):
+            owner.put(topic, b"%05d" % number + bytes(500), queue_id=0)
+            owner.put("other", bytes(200), queue_id=0)
+            owner.put("paid", b"%05d" % number, queue_id=0)
+
+    def archive(at: str, **settings: Any) -> None:
+        if steps in (at, "each"):
+            _archive(tmp_path, ["orders", "paid"], **settings)
+
+    with MessageStore.open(tmp_path / "store", config) as owner:
+        put(owner, "orders", 60)
+        archive("before", with_last=True)
+        archive("note", with_last=True)
+        archive("expired", with_last=True)
+        owner.delete_topic("orders", with_messages=True)
+        if steps == "note":
+            for _ in range(100):
+                owner.put("other", bytes(500), queue_id=0)
+            generation = newest(objects_of(tmp_path / "a")).generation
+        archive("after", with_last=True)
+        archive("note")
+        if steps == "note":
+            assert newest(objects_of(tmp_path / "a")).generation == generation + 1
+        put(owner, "orders", 10)
+        archive("expired", with_last=True)
+        if steps == "expired":
+            (tmp_path / "store" / "config" / "deletedTopics.json").unlink()
+        put(owner, "other", 40)
+    _archive(tmp_path, ["orders", "paid"], with_last=True)
+    assert_sound(objects_of(tmp_path / "a"))
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored")
+    assert_clean(tmp_path / "restored")
+    with StoreReader.open(tmp_path / "restored") as reader:
+        bounds = reader.queue_info("orders", 0)
+        assert (bounds.min_offset, bounds.max_offset) == (60, 70)
+        assert reader.queue_info("paid", 0).max_offset == 110
+    with MessageStore.open(tmp_path / "restored", config) as owner:
+        assert owner.put("orders", b"next", queue_id=0).queue_offset == 70
+
+
 def test_a_pattern_takes_no_system_topic_and_a_name_does() -> None:
     assert "RMQ_SYS_TRANS_HALF_TOPIC" not in SelectedTopics("*")
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in SelectedTopics("RMQ_SYS_TRANS_HALF_TOPIC")
