@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from commitlog_store.archive.selected_topics import SelectedTopics
 from commitlog_store.errors import CorruptConfig
 from commitlog_store.queue.deleted_topics import DeletedTopics
 
@@ -27,7 +28,7 @@ class MovedDeletions:
         self._found: dict[str, int] = {}
         self._places: dict[int, int] = {}
 
-    def look(self, store_path: str, topics: Container[str], position: int) -> None:
+    def look(self, store_path: str, topics: SelectedTopics, position: int) -> None:
         """Read the store's list. ``position``: up to where the store's log was read; ``ReadFailed``."""
         deleted = DeletedTopics(store_path)
         with contextlib.suppress(CorruptConfig):

@@ -246,7 +246,8 @@ class _Restoring:
             for piece in download(self._objects, ref):
                 disk.write_at(descriptor, piece, at)
                 at += len(piece)
-            disk.truncate(descriptor, kept)
+            if kept < at:
+                disk.truncate(descriptor, kept)
             # Last: a file of its whole size is one that may be complete.
             disk.truncate(descriptor, size)
             disk.sync(descriptor)

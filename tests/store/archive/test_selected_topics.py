@@ -739,6 +739,7 @@ def test_a_restored_store_has_no_messages_of_a_topic_that_was_deleted(steps: str
         if steps in (at, "each"):
             _archive(tmp_path, ["orders", "paid"], **settings)
 
+    generation = 0
     with MessageStore.open(tmp_path / "store", config) as owner:
         put(owner, "orders", 60)
         archive("before", with_last=True)
