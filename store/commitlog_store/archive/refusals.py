@@ -53,7 +53,7 @@ def refuse_other_topics(objects: ObjectStore, newest: Manifest, patterns: tuple[
     if selection is None:
         has = "all topics of its store. Archive a part of them"
     else:
-        has = f"the topics {', '.join(map(repr, selection.topics))} alone. Name the same ones (--topics), or archive"
+        has = f"the topics {', '.join(map(repr, selection.topics))} alone. Name the same ones (--topic), or archive"
     raise ArchiveMismatch(
         f"The archive {objects} has {has} under another prefix. Nothing was changed.", offset=newest.stop
     )

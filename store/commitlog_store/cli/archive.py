@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
             "commitlog archive /data/store s3://bucket/orders",
             "commitlog archive /data/store s3://bucket/orders --follow --max-rate 20M",
             "commitlog archive /data/store file:///backup/orders --with-last",
-            "commitlog archive /data/store s3://bucket/orders --topics 'orders*' --topics refunds",
+            "commitlog archive /data/store s3://bucket/orders --topic 'orders*' --topic refunds",
             "commitlog archive --check s3://bucket/orders --deep",
             "commitlog archive --gc s3://bucket/orders",
         ),
@@ -58,9 +58,9 @@ _MaxRate = Annotated[
 _Topics = Annotated[
     list[str] | None,
     typer.Option(
-        "--topics",
         "--topic",
         "-t",
+        "--topics",
         metavar="TOPIC",
         help="Only messages of these topics, in a log of their own: a name or shell pattern, repeatable.",
         autocompletion=complete_topic,
@@ -71,7 +71,7 @@ _WorkDir = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="With --topics: where that log is made, with room for one file of it; default: a temporary directory.",
+        help="With --topic: where that log is made, with room for one file of it; default: a temporary directory.",
         show_default=False,
     ),
 ]
@@ -102,7 +102,7 @@ def archive(
     older_than: _OlderThan = "1d",
     dry_run: DryRun = False,
     as_json: AsJson = False,
-    topics: _Topics = None,
+    topic: _Topics = None,
     work_dir: _WorkDir = None,
 ) -> None:
     """Copy closed log files into object storage, byte for byte, with their queues' units and a manifest.
@@ -117,12 +117,12 @@ def archive(
         raise typer.BadParameter("Give one of them.", param_hint="--check, --gc")
     if len(places) != (1 if check or gc else 2):
         wanted = "the URL of an archive alone" if check or gc else "a store directory and the URL of an archive"
-        more = ", and --topics before each pattern" if topics else ""
+        more = ", and --topic before each pattern" if topic else ""
         raise typer.BadParameter(f"Give {wanted}{more}.", param_hint="[PATH] URL")
-    if (check or gc) and topics:
-        raise typer.BadParameter("It is for archiving; an archive knows its topics.", param_hint="--topics")
-    if work_dir is not None and not topics:
-        raise typer.BadParameter("It is for --topics.", param_hint="--work-dir")
+    if (check or gc) and topic:
+        raise typer.BadParameter("It is for archiving; an archive knows its topics.", param_hint="--topic")
+    if work_dir is not None and not topic:
+        raise typer.BadParameter("It is for --topic.", param_hint="--work-dir")
     if not (check or gc) and (dry_run or deep):
         raise typer.BadParameter("They are for --gc and --check.", param_hint="--dry-run, --deep")
     every_s = every if follow else None
@@ -133,8 +133,8 @@ def archive(
             _collect(places[0], options, parse_seconds(older_than), dry_run=dry_run, as_json=as_json)
         else:
             settings = _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every_s)
-            if topics:
-                settings = _of_topics(settings, topics, work_dir)
+            if topic:
+                settings = _of_topics(settings, topic, work_dir)
             _archive(places[0], places[1], settings, commit_log, options, follow_every_s=every_s, as_json=as_json)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error

@@ -45,7 +45,7 @@ def test_the_messages_of_some_topics_are_archived_and_restored(tmp_path: Path) -
     assert "; the store's log was read up to " in done.stdout
     refused = _run("archive", tmp_path / "store", url, "--topics", "orders")
     assert refused.returncode == 1
-    assert "has the topics 'orders', 'ref*' alone. Name the same ones (--topics)" in refused.stderr
+    assert "has the topics 'orders', 'ref*' alone. Name the same ones (--topic)" in refused.stderr
     assert "topics: orders, ref*" in _run("archive", "--check", url).stdout
     assert _run("restore", url, tmp_path / "restored").returncode == 0
     assert _run("info", tmp_path / "restored", "--json").stdout.count('"topic"') == 1
@@ -66,7 +66,10 @@ def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
         (["archive", "{store}"], 2, "Give a store directory and the URL"),
         (["archive", "--check", "{store}", "file:///x"], 2, "the URL of an archive alone"),
         (["archive", "--check", "--gc", "file:///x"], 2, "Give one of them"),
-        (["archive", "{store}", "file:///x", "--topics", "a*", "b*"], 2, "To keep some topics alone, export them"),
+        (["archive", "{store}", "file:///x", "--topics", "a*", "b*"], 2, "and --topic before each pattern"),
+        (["archive", "{store}", "file:///x", "--topics", ""], 2, "topics is a name, a pattern, or a list of them"),
+        (["archive", "{store}", "file:///x", "--work-dir", "w"], 2, "It is for --topic"),
+        (["archive", "--check", "file:///x", "--topics", "a"], 2, "an archive knows its topics"),
         (["archive", "{store}", "hdfs://host:8020"], 2, "An archive is s3://BUCKET"),
         (["archive", "{store}", "webhdfs://host/x"], 2, "For an archive in HDFS: hdfs://HOST:PORT/DIRECTORY, the name"),
         (["cat", "{store}", "orders", "--archive", "viewfs://c/x"], 1, "For an archive in HDFS: hdfs://HOST:PORT/"),
