@@ -108,7 +108,7 @@ class StoreReader:
         from_log: bool = False,
         on_damage: OnDamage = "raise",
         counts: ReadCounts | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Use ``open``. ``counts`` gets the messages and bytes of each batch and pull."""
         self.paths = paths
         self.path = path = paths.root
