@@ -563,6 +563,7 @@ def test_beside_an_owner_that_puts_and_commits(tmp_path: Path) -> None:
         while not stopped.is_set():
             _archive(tmp_path, ["orders", "late"], with_last=True, work_dir=tmp_path / "work")
         thread.join()
+        owner.dispatch()  # a batch that is being dispatched is not archived yet
         _archive(tmp_path, ["orders", "late"], with_last=True)
     assert_sound(objects_of(tmp_path / "a"))
     assert check_archive(objects_of(tmp_path / "a")).strays == 0
