@@ -23,11 +23,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from commitlog_store import Message, MessageStore
-from tests.benchmarks.bench_rocketmq import CACHE, VERSION
+from tests.benchmarks.bench_rocketmq import CACHE, VERSION, has_rocketmq
 from tests.benchmarks.measure import machine, scratch, show
 from tests.benchmarks.shapes import BODY, Shape, shapes, topic_name
-from tests.interop.rocketmq import RocketMqUnavailable, benchmark_command
-from tests.support.local_spark import make_java_available
+from tests.interop.rocketmq import benchmark_command
 
 _ROUNDS = 3
 _WARM_UP = 100_000
@@ -153,12 +152,7 @@ def _compare(queues: int, most: int) -> None:
 def main() -> None:
     """Run the benchmark and print its figures."""
     print(machine())
-    make_java_available()
-    CACHE.mkdir(parents=True, exist_ok=True)
-    try:
-        benchmark_command(VERSION, CACHE)
-    except RocketMqUnavailable as error:
-        print(f"  without RocketMQ: {error}")
+    if not has_rocketmq():
         return
     most = _most_queues()
     wanted = [shape.queues for shape in shapes(Shape(10_000), Shape(50_000))]

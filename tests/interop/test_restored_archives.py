@@ -17,12 +17,7 @@ SMALL = RESTORED | {"max_hash_slot_num": 100, "max_index_num": 400}
 
 
 def test_rocketmq_reads_what_was_restored(rocketmq: RocketMq, tmp_path: Path) -> None:
-    with rocketmq.open(tmp_path / "store", SMALL) as process:
-        operations = Operations("first", seed=5, long_topics=rocketmq.is_five).take(300)
-        for _ in process.put_all(operations):
-            pass
-        stored = process.ask("describe")["messages"]
-        process.close()
+    stored = _put(rocketmq, tmp_path / "store", seed=5)
     url = f"file://{tmp_path / 'archive'}"
     assert archive_store(tmp_path / "store", url, with_last=True).segments > 1
     restore_store(url, tmp_path / "restored")
@@ -32,12 +27,7 @@ def test_rocketmq_reads_what_was_restored(rocketmq: RocketMq, tmp_path: Path) ->
 
 def test_rocketmq_reads_what_was_restored_of_some_topics(rocketmq: RocketMq, tmp_path: Path) -> None:
     """Their records have been moved: also those of the second version, with IPv6 hosts, and of old transactions."""
-    with rocketmq.open(tmp_path / "store", SMALL) as process:
-        operations = Operations("first", seed=6, long_topics=rocketmq.is_five).take(300)
-        for _ in process.put_all(operations):
-            pass
-        stored = process.ask("describe")["messages"]
-        process.close()
+    stored = _put(rocketmq, tmp_path / "store", seed=6)
     url = f"file://{tmp_path / 'archive'}"
     topics = sorted({message["topic"] for message in stored})[::2]
     for _ in range(2):
@@ -46,6 +36,16 @@ def test_rocketmq_reads_what_was_restored_of_some_topics(rocketmq: RocketMq, tmp
     answers = agree_on_closed(tmp_path / "restored", rocketmq, RESTORED)
     chosen = [message for message in stored if message["topic"] in topics]
     assert list(map(_without_places, answers.messages)) == list(map(_without_places, chosen))
+
+
+def _put(rocketmq: RocketMq, store: Path, seed: int) -> list[Json]:
+    """Let RocketMQ write a store; the messages as it describes them."""
+    with rocketmq.open(store, SMALL) as process:
+        for _ in process.put_all(Operations("first", seed=seed, long_topics=rocketmq.is_five).take(300)):
+            pass
+        stored: list[Json] = process.ask("describe")["messages"]
+        process.close()
+    return stored
 
 
 def _without_places(message: Json) -> Json:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commitlog_store.cli.completion import complete_topic
 from commitlog_store.cli.confirm import DryRun
-from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples
+from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples, topic_option
 from commitlog_store.cli.values import parse_seconds, size_option
 from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.texts import counted, printable_text
@@ -57,13 +56,9 @@ _MaxRate = Annotated[
 ]
 _Topics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        "-t",
+    topic_option(
+        "Only messages of these topics, in a log of their own: a name or shell pattern, repeatable.",
         "--topics",
-        metavar="TOPIC",
-        help="Only messages of these topics, in a log of their own: a name or shell pattern, repeatable.",
-        autocompletion=complete_topic,
         show_default=False,
     ),
 ]

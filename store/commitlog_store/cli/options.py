@@ -59,9 +59,11 @@ def option(metavar: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
 
 
-def topic_option(help: str) -> Any:  # noqa: A002
-    """The option for a topic, or for several."""
-    return typer.Option("--topic", "-t", metavar="TOPIC", help=help, autocompletion=complete_topic)
+def topic_option(help: str, *other_names: str, **more: Any) -> Any:  # noqa: A002
+    """The option for a topic, or for several; ``more`` is typer's."""
+    return typer.Option(
+        "--topic", "-t", *other_names, metavar="TOPIC", help=help, autocompletion=complete_topic, **more
+    )
 
 
 def count_option(help: str, *, least: int = 0) -> Any:  # noqa: A002

@@ -206,8 +206,9 @@ def test_profiles_need_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
         StorageAddress.parse(URL).connect()
 
 
-def test_a_forked_child_is_refused(tmp_path: Path) -> None:
-    address = StorageAddress.parse(f"archive+file://{tmp_path}")
+@pytest.mark.parametrize("url", ["archive+file:///tmp", "hdfs://host:1/a"])
+def test_a_forked_child_is_refused(url: str) -> None:
+    address = StorageAddress.parse(url)
     address.connect()
     child = os.fork()
     if child == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from commitlog_store import StoreReader
-from commitlog_store.errors import ArchiveFailed, InvalidValue, StoreForked
+from commitlog_store.errors import ArchiveFailed, InvalidValue
 from commitlog_store.object_storage import hdfs_client
 from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.cloud_client import load_obstore
@@ -111,19 +110,6 @@ def test_the_extra_hdfs_is_enough_alone(monkeypatch: pytest.MonkeyPatch) -> None
             call(objects)
     with pytest.raises(InvalidValue, match="need the package obstore"):
         ObjectStore.open("s3://bucket/a")
-
-
-def test_a_forked_child_is_refused() -> None:
-    address = StorageAddress.parse("hdfs://host:1/a")
-    address.connect()
-    child = os.fork()
-    if child == 0:
-        try:
-            address.connect()
-        except StoreForked:
-            os._exit(7)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 @pytest.mark.parametrize(
