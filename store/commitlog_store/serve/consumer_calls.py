@@ -13,7 +13,6 @@ from typing import Any
 from commitlog_store.consumers.consumer import Consumer, note_client
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, ConsumerClosed
-from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.message import MessageExt
 from commitlog_store.remote.put_wire import encode_rows
 from commitlog_store.remote.wire import FilterTexts, Place
@@ -25,16 +24,6 @@ from commitlog_store.serve.transaction_calls import transaction_of
 _LONGEST_WAIT_SECONDS = 1.0
 _POLL_SIZE = 1 << 20
 _POLL_MESSAGES = 8
-
-
-class _OpenConsumer:
-    """A consumer, which leaves its group with the session."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self.consumer = consumer
-
-    def discard(self) -> None:
-        self.consumer.close()
 
 
 def _open(
@@ -49,21 +38,19 @@ def _open(
     """``former`` is the session of the same consumer before, whose end the server may not have heard of."""
     writer.sessions.close(former)
     session.discard()
-    chosen = MessageFilter.parse_quietly(wanted.tags, wanted.expression, wanted.keys)
-    consumer = writer.store.consumer(group, topics, filter=chosen, consume_from=first)
-    session.kept = _OpenConsumer(consumer)
+    consumer = writer.store.consumer(group, topics, filter=wanted.parsed(), consume_from=first)
+    session.kept = consumer
     note_client(consumer, session.client)
     session.idle_s = LEASE_SECONDS
 
 
 def _consumer_of(session: Session, done: Sequence[Place]) -> Consumer:
     """The session's consumer, after what its client has acknowledged since the last call. ``ConsumerClosed``."""
-    if not isinstance(session.kept, _OpenConsumer):
+    if not isinstance(session.kept, Consumer):
         raise ConsumerClosed("The server has no consumer of this session; make another one.")
-    consumer = session.kept.consumer
     if done:
-        consumer.acknowledge(done)
-    return consumer
+        session.kept.acknowledge(done)
+    return session.kept
 
 
 def _acknowledge(_: StoreWriter, session: Session, done: Sequence[Place]) -> None:

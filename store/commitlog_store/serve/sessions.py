@@ -13,13 +13,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
 
+from commitlog_store.consumers.consumer import Consumer
 from commitlog_store.consumers.group import MemberClient
-from commitlog_store.errors import CommitLogError, RemoteFailed, SessionLost, put_error
+from commitlog_store.errors import CommitLogError, RemoteFailed, SessionLost, TransactionEnded, put_error
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.put_wire import CallId
 from commitlog_store.serve.call_limits import is_wanted_still
+from commitlog_store.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,12 +41,6 @@ class AnswerNotWaitedFor(Exception):
 
     Not one of the package's errors, which say what became of a call: a client takes this for an answer that was lost.
     """
-
-
-class Kept(Protocol):
-    """What a session holds for its client, and gives up with the session."""
-
-    def discard(self) -> None: ...
 
 
 class _Outcome:
@@ -84,11 +79,12 @@ class _Outcome:
 
 
 class Session:
-    """One session. ``kept`` is what it holds besides, ``idle_s`` how long it lasts after its last call."""
+    """One session. ``kept`` is the client's open consumer or transaction, which ends with the session; ``idle_s`` how
+    long it lasts after its last call."""
 
     def __init__(self, now: float, idle_s: float) -> None:
         self.idle_s = idle_s
-        self.kept: Kept | None = None
+        self.kept: Consumer | Transaction | None = None
         self.used_at = now
         self.under_way = 0
         # A consumer's group keeps it, and not the session.
@@ -99,13 +95,16 @@ class Session:
         self.size = 0
 
     def discard(self) -> None:
-        """Give up what is kept."""
+        """Close the consumer, which leaves its group; end the transaction, whose staged messages are discarded."""
         kept, self.kept = self.kept, None
-        if kept is not None:
-            try:
-                kept.discard()
-            except CommitLogError as error:
-                _LOG.warning("What a session has kept cannot be discarded: %s", error)
+        try:
+            if isinstance(kept, Consumer):
+                kept.close()
+            elif kept is not None:
+                error = TransactionEnded(f"The client of {kept!r} has ended it, or is gone.")
+                kept.__exit__(TransactionEnded, error, None)
+        except CommitLogError as error:
+            _LOG.warning("The consumer or transaction of a session cannot be ended: %s", error)
 
 
 class Sessions:
@@ -207,8 +206,8 @@ class Sessions:
         """Whether a session exists."""
         return name in self._sessions
 
-    def kept_of(self, name: str) -> Kept | None:
-        """What a session holds, if it exists."""
+    def kept_of(self, name: str) -> Consumer | Transaction | None:
+        """The consumer or transaction of a session, if it exists."""
         with self._lock:
             session = self._sessions.get(name)
             return None if session is None else session.kept

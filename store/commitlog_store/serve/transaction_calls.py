@@ -8,33 +8,22 @@ from typing import Any
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.errors import TransactionEnded
 from commitlog_store.remote.put_wire import SentRows, decode_rows, size_of
-from commitlog_store.serve.sessions import Kept, Session
+from commitlog_store.serve.sessions import Session
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.transaction import Transaction
 
 
-class _OpenTransaction:
-    """Staged messages, which are discarded with the session unless they are committed."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self.transaction = transaction
-
-    def discard(self) -> None:
-        error = TransactionEnded(f"The client of {self.transaction!r} has ended it, or is gone.")
-        self.transaction.__exit__(TransactionEnded, error, None)
-
-
-def transaction_of(kept: Kept | None) -> Transaction:
+def transaction_of(kept: object) -> Transaction:
     """``TransactionEnded`` for a session that keeps none."""
-    if not isinstance(kept, _OpenTransaction):
+    if not isinstance(kept, Transaction):
         raise TransactionEnded("The server has no open transaction of this session; begin another one.")
-    return kept.transaction
+    return kept
 
 
 def _begin(writer: StoreWriter, session: Session, app_id: str, version: int, fingerprint: str) -> CommittedBatch | None:
     session.discard()
     transaction = writer.store.transaction(app_id, version, fingerprint)
-    session.kept = _OpenTransaction(transaction)
+    session.kept = transaction
     return transaction.result
 
 

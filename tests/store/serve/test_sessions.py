@@ -12,6 +12,7 @@ from commitlog_store.message import PutMessageStatus
 from commitlog_store.remote.put_wire import CallId
 from commitlog_store.serve.call_limits import CallLimits, answering
 from commitlog_store.serve.sessions import AnswerNotWaitedFor, Session, Sessions
+from commitlog_store.transaction import Transaction
 from tests.support.waiting import WAIT_LIMIT_S
 
 
@@ -27,11 +28,14 @@ class _Work:
         return self._answer
 
 
-class _Kept:
+class _Kept(Transaction):
     def __init__(self) -> None:
         self.discarded: list[bool] = []
 
-    def discard(self) -> None:
+    def __repr__(self) -> str:
+        return "<a transaction>"
+
+    def __exit__(self, *_: object) -> None:
         self.discarded.append(True)
 
 
