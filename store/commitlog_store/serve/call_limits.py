@@ -22,7 +22,7 @@ _PART_OF_STREAMS = 0.5
 LONGEST_STREAM_SECONDS = 10.0
 # What calls hold in memory until the client has it, on average: two blocks of the size that readers ask for.
 _BYTES_OF_A_CALL = 8 << 20
-# How long a client that was there is taken to be there.
+# How long a client that was connected is assumed to be.
 _ASKED_AGAIN_SECONDS = 0.01
 
 _T = TypeVar("_T")
@@ -37,25 +37,67 @@ class CallSlot:
         self.begun = time.monotonic()
         self.held = 0
         self.waits = False
-        # When the call asked gRPC last whether its client is there.
-        self.asked = 0.0
         self._limits = limits
 
     def hold(self, size: int, *, may_refuse: bool = True) -> None:
-        """Count ``size`` bytes until the call has ended. ``ServerBusy``, unless it may not be refused."""
-        self._limits.hold(self, size, may_refuse=may_refuse)
+        """Count ``size`` bytes until the call has ended; a call that is alone may hold any size.
+
+        ``ServerBusy``, unless it may not be refused.
+        """
+        limits = self._limits
+        with limits._lock:
+            if may_refuse and limits._held > self.held and limits._held + size > limits._max_bytes:
+                raise ServerBusy(
+                    f"Calls under way hold {limits._held} bytes, and this one needs {size}: more than the "
+                    f"{limits._max_bytes} that the server has for them (8 MiB for each of --max-calls)."
+                )
+            self.held += size
+            limits._held += size
 
     def begin_wait(self) -> None:
         """From now on the call waits for messages: waits have a number of their own. ``ServerBusy``."""
-        self._limits.begin_wait(self)
+        limits, most, most_of_one = self._limits, self._limits._max_calls, self._limits._max_of_one
+        with limits._lock:
+            if limits._waits_of.total() >= most:
+                raise ServerBusy(f"{most} clients wait for messages, as many as the server lets wait.")
+            if self.client and limits._waits_of[self.client] >= most_of_one:
+                raise ServerBusy(f"{most_of_one} clients wait with the token {self.client!r}, as many as may.")
+            limits._waits_of[self.client] += 1
+            limits._calls_of[self.client] -= 1
+            self.waits = True
 
     def leave(self) -> None:
-        self._limits.leave(self)
+        limits = self._limits
+        with limits._lock:
+            limits._streams.discard(self)
+            if self in limits._slots:
+                limits._slots.remove(self)
+                limits._held -= self.held
+                (limits._waits_of if self.waits else limits._calls_of)[self.client] -= 1
 
     def begin(self, peer: str, is_cancelled: Callable[[], bool]) -> Callable[[], bool]:
-        """The request is whole, and came over this peer's connection. Returns what says whether to go on with it."""
-        self._limits.begin(self, peer)
-        return lambda: self._limits.check(self, is_cancelled)
+        """The request is whole, and came over this peer's connection. Returns what says whether to go on with it:
+        whether the call's time is not over, its client is connected, and the server is not stopping.
+
+        Asked for each of thousands of queues, gRPC would take most of the call's time: some 70 µs each time.
+        """
+        limits, asked = self._limits, 0.0
+        with limits._lock:
+            self.peer = peer
+            limits._began.add(peer)
+
+        def is_wanted() -> bool:
+            nonlocal asked
+            now = time.monotonic()
+            if limits.is_stopping() or now > self.begun + limits.call_timeout_s:
+                return False
+            if now >= asked + _ASKED_AGAIN_SECONDS:
+                if is_cancelled():
+                    return False
+                asked = now
+            return True
+
+        return is_wanted
 
 
 class CallLimits:
@@ -107,60 +149,6 @@ class CallLimits:
             slot = CallSlot(self, client)
             self._streams.add(slot)
             return slot
-
-    def leave(self, slot: CallSlot) -> None:
-        with self._lock:
-            self._streams.discard(slot)
-            if slot in self._slots:
-                self._slots.remove(slot)
-                self._held -= slot.held
-                if slot.waits:
-                    self._waits_of[slot.client] -= 1
-                else:
-                    self._calls_of[slot.client] -= 1
-
-    def begin_wait(self, slot: CallSlot) -> None:
-        """See ``CallSlot``."""
-        with self._lock:
-            if self._waits_of.total() >= self._max_calls:
-                raise ServerBusy(f"{self._max_calls} clients wait for messages, as many as the server lets wait.")
-            if slot.client and self._waits_of[slot.client] >= self._max_of_one:
-                raise ServerBusy(f"{self._max_of_one} clients wait with the token {slot.client!r}, as many as may.")
-            self._waits_of[slot.client] += 1
-            self._calls_of[slot.client] -= 1
-            slot.waits = True
-
-    def begin(self, slot: CallSlot, peer: str) -> None:
-        """See ``CallSlot``."""
-        with self._lock:
-            slot.peer = peer
-            self._began.add(peer)
-
-    def hold(self, slot: CallSlot, size: int, *, may_refuse: bool = True) -> None:
-        """See ``CallSlot``. A call that is alone may hold any size."""
-        with self._lock:
-            if may_refuse and self._held > slot.held and self._held + size > self._max_bytes:
-                raise ServerBusy(
-                    f"Calls under way hold {self._held} bytes, and this one needs {size}: more than the "
-                    f"{self._max_bytes} that the server has for them (8 MiB for each of --max-calls)."
-                )
-            slot.held += size
-            self._held += size
-
-    def check(self, slot: CallSlot, is_cancelled: Callable[[], bool]) -> bool:
-        """Whether the call's time is not over, its client is there, and the server is not stopping.
-
-        Asked for each of thousands of queues, gRPC would take most of the call's time: some 70 µs each time.
-        """
-        now = time.monotonic()
-        if self._stopping or now > slot.begun + self.call_timeout_s:
-            return False
-        if now < slot.asked + _ASKED_AGAIN_SECONDS:
-            return True
-        if is_cancelled():
-            return False
-        slot.asked = now
-        return True
 
     def stop(self) -> None:
         """Let waits, and streams after their next block, end now."""
