@@ -33,22 +33,19 @@ class RemoteAdministration:
 
     def expired_topics(self) -> list[str]:
         """``MessageStore.expired_topics``."""
-        with self._sessions.session() as session:
-            found: list[str] = session.ask("expired_topics")
-            return found
+        found: list[str] = self._sessions.ask("expired_topics")
+        return found
 
     def delete_topic(self, topic: str, *, with_messages: bool = False) -> None:
         """``MessageStore.delete_topic``."""
         checked_text("topic", topic)
-        with self._sessions.session() as session:
-            session.once("delete_topic", topic, bool(with_messages))
+        self._sessions.once("delete_topic", topic, bool(with_messages))
 
     def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """``MessageStore.clean_unused_topics``."""
         kept = checked_topics_to_retain(retain)
-        with self._sessions.session() as session:
-            found: list[str] = session.once("clean_unused_topics", kept, bool(dry_run), is_final=not dry_run)
-            return found
+        found: list[str] = self._sessions.once("clean_unused_topics", kept, bool(dry_run), is_final=not dry_run)
+        return found
 
     def clean(
         self,
@@ -82,23 +79,20 @@ class RemoteAdministration:
         return self._clean(request, dry_run=dry_run)
 
     def _clean(self, request: CleanRequest | None, *, dry_run: bool) -> CleanReport:
-        with self._sessions.session() as session:
-            report: CleanReport = session.once("clean", request, bool(dry_run), is_final=not dry_run)
-            return report
+        report: CleanReport = self._sessions.once("clean", request, bool(dry_run), is_final=not dry_run)
+        return report
 
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
         """``MessageStore.forget_batches``."""
         checked_text("application", app_id)
-        with self._sessions.session() as session:
-            forgotten: CommittedBatch | None = session.once("forget_batches", app_id)
-            return forgotten
+        forgotten: CommittedBatch | None = self._sessions.once("forget_batches", app_id)
+        return forgotten
 
     def set_group_settings(self, settings: SubscriptionGroupConfig) -> None:
         """``MessageStore.set_group_settings``."""
         if not isinstance(settings, SubscriptionGroupConfig):
             raise InvalidValue(f"The settings of a group are a SubscriptionGroupConfig, not {settings!r}.")
-        with self._sessions.session() as session:
-            session.once("set_group_settings", settings)
+        self._sessions.once("set_group_settings", settings)
 
     def commit_group_offsets(
         self,
@@ -112,13 +106,12 @@ class RemoteAdministration:
         if expected is not None:
             check_positions(group, expected)
         places = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
-        with self._sessions.session() as session:
-            if expected is None:
-                session.once("commit_group_offsets", group, places)
-                return True
-            former = [(topic, queue_id, offset) for (topic, queue_id), offset in expected.items()]
-            done: bool = session.once("reset_group_offsets", group, places, former)
-            return done
+        if expected is None:
+            self._sessions.once("commit_group_offsets", group, places)
+            return True
+        former = [(topic, queue_id, offset) for (topic, queue_id), offset in expected.items()]
+        done: bool = self._sessions.once("reset_group_offsets", group, places, former)
+        return done
 
     def redrive(
         self,
@@ -138,13 +131,12 @@ class RemoteAdministration:
         checked_on_damage(on_damage)
         check_skipped(skipped)
         done = 0
-        with self._sessions.session() as session:
-            while left is None or left > done:
-                most = _MOST_REDRIVEN if left is None else min(left - done, _MOST_REDRIVEN)
-                count, found = session.once("redrive", group, to, most, on_damage, bool(verify_crc))
-                done += count
-                if skipped is not None:
-                    skipped += [one for one in found if one not in skipped]
-                if count < most:
-                    break
+        while left is None or left > done:
+            most = _MOST_REDRIVEN if left is None else min(left - done, _MOST_REDRIVEN)
+            count, found = self._sessions.once("redrive", group, to, most, on_damage, bool(verify_crc))
+            done += count
+            if skipped is not None:
+                skipped += [one for one in found if one not in skipped]
+            if count < most:
+                break
         return done

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from commitlog_store.engine.async_puts import AsyncPutService
 from commitlog_store.engine.put_message import PutMessageResult
@@ -18,17 +17,15 @@ from commitlog_store.threads.worker import Worker
 _LOG = logging.getLogger(__name__)
 
 
-class _Store(Protocol):
-    address: RemoteAddress
-
-    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]: ...
-
-
 class AsyncPuts:
     """The thread that puts for tasks, from the first put on."""
 
-    def __init__(self, store: _Store) -> None:
-        self._store = store
+    def __init__(
+        self, address: RemoteAddress, put: Callable[[Sequence[Message]], list[PutMessageResult | Exception]]
+    ) -> None:
+        """``put`` is ``RemoteStore.put_together``."""
+        self._address = address
+        self._put = put
         self._wakeup = Wakeup()
         self._service = AsyncPutService(self, self._wakeup)
         self._lock = threading.Lock()
@@ -39,10 +36,10 @@ class AsyncPuts:
         """``StoreClosed``, ``StoreForked``, ``RemoteFailed``, ``InvalidValue``."""
         import asyncio  # programs without it do not import it
 
-        Connection.refuse_forked(self._store.address)
+        Connection.refuse_forked(self._address)
         with self._lock:
             if self._closed:
-                raise StoreClosed(f"This connection to {self._store.address} is closed; connect again.")
+                raise StoreClosed(f"This connection to {self._address} is closed; connect again.")
             if self._worker is None:
                 self._worker = Worker("AsyncPuts", self._service, self._report, self._wakeup)
                 self._worker.start()
@@ -56,12 +53,12 @@ class AsyncPuts:
             worker = self._worker
         if worker is not None:
             worker.stop()
-        self._service.refuse_rest(str(self._store.address))
+        self._service.refuse_rest(str(self._address))
 
     def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
         """See ``PutsTogether``."""
         try:
-            return self._store.put_together(messages)
+            return self._put(messages)
         except CommitLogError as error:  # before the first of them was sent
             return [error.again() for _ in messages]
 

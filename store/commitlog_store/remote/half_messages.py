@@ -56,26 +56,22 @@ class RemoteHalfMessages:
         checked_producer_group(producer_group)
         fields = MessageFields.of(message)
         size = size_to_put([fields])
-        with self._sessions.session() as session:
-            handle: HalfMessageHandle = session.once("prepare_half_message", fields, producer_group, size=size)
-            return handle
+        handle: HalfMessageHandle = self._sessions.once("prepare_half_message", fields, producer_group, size=size)
+        return handle
 
     def commit(self, handle: HalfMessageHandle) -> None:
         """``TransactionalMessageService.commit``."""
-        with self._sessions.session() as session:
-            session.once("commit_half_message", checked_handle(handle))
+        self._sessions.once("commit_half_message", checked_handle(handle))
 
     def rollback(self, handle: HalfMessageHandle) -> None:
         """``TransactionalMessageService.rollback``."""
-        with self._sessions.session() as session:
-            session.once("roll_back_half_message", checked_handle(handle))
+        self._sessions.once("roll_back_half_message", checked_handle(handle))
 
     def resume(self, message_id: str) -> HalfMessageHandle:
         """``TransactionalMessageService.resume``."""
         decode_message_id(message_id)
-        with self._sessions.session() as session:
-            handle: HalfMessageHandle = session.once("resume_half_message", message_id)
-            return handle
+        handle: HalfMessageHandle = self._sessions.once("resume_half_message", message_id)
+        return handle
 
     def check(self, callback: CheckCallback) -> HalfMessagesChecked:
         """``TransactionalMessageService.check``: one round. The server asks for at most 1,000 half messages."""
@@ -95,9 +91,8 @@ class RemoteHalfMessages:
         )
 
     def _round(self, answers: list[tuple[int, Answer]]) -> HalfMessagesAsked:
-        with self._sessions.session() as session:
-            asked: HalfMessagesAsked = session.once("check_half_messages", answers)
-            return asked
+        asked: HalfMessagesAsked = self._sessions.once("check_half_messages", answers)
+        return asked
 
     def start_checks(self, callback: CheckCallback) -> None:
         """``TransactionalMessageService.start_checks``, on a thread of this program, until the connection is closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from commitlog_store.errors import StoreClosed
 from commitlog_store.remote.connection import Connection, RemoteAddress
@@ -68,6 +69,16 @@ class SessionPool:
                 yield session
             finally:
                 self.give_back(session)
+
+    def ask(self, call: str, *arguments: object) -> Any:
+        """``Session.ask``, by a session for this call."""
+        with self.session() as session:
+            return session.ask(call, *arguments)
+
+    def once(self, call: str, *arguments: object, size: int = 0, is_final: bool = True) -> Any:
+        """``Session.once``, by a session for this call."""
+        with self.session() as session:
+            return session.once(call, *arguments, size=size, is_final=is_final)
 
     def take(self) -> Session:
         """A session for as long as its user wants, who gives it back or closes it."""

@@ -91,7 +91,7 @@ class RemoteStore(Producing, RemoteAdministration, Unpicklable):
         self.store_host = self._sessions.store_host
         # Those that no call uses.
         self._readers: list[StoreReader] = []
-        self._async_puts = AsyncPuts(self)
+        self._async_puts = AsyncPuts(address, self.put_together)
         self._half_messages = RemoteHalfMessages(self._sessions)
         self._consumers = weakref.WeakValueDictionary[int, RemoteConsumer]()
 
@@ -135,9 +135,8 @@ class RemoteStore(Producing, RemoteAdministration, Unpicklable):
         try:
             fields = [MessageFields.of(message) for message in messages]
             size = size_to_put(fields)
-            with self._sessions.session() as session:
-                result: PutMessageResult = session.once(call, argument(fields), size=size)
-                return result
+            result: PutMessageResult = self._sessions.once(call, argument(fields), size=size)
+            return result
         except (PutRefused, PutNotConfirmed) as error:
             return PutMessageResult(error.status, reason=error.reason)
 
@@ -181,21 +180,18 @@ class RemoteStore(Producing, RemoteAdministration, Unpicklable):
         """``MessageStore.create_topic``. With a ``perm``, the token has the role ``admin``."""
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
         checked_text("topic", topic)
-        with self._sessions.session() as session:
-            if perm is None:
-                session.ask("create_topic", topic, count, read_count)
-            else:
-                session.ask("create_topic_with_perm", topic, count, read_count, checked_int("perm", perm))
+        if perm is None:
+            self._sessions.ask("create_topic", topic, count, read_count)
+        else:
+            self._sessions.ask("create_topic_with_perm", topic, count, read_count, checked_int("perm", perm))
 
     def flush(self) -> None:
         """``MessageStore.flush``: bring all messages to the server's device."""
-        with self._sessions.session() as session:
-            session.ask("flush")
+        self._sessions.ask("flush")
 
     def dispatch(self) -> None:
         """``MessageStore.dispatch``: return when all messages put before are in their queues and the index."""
-        with self._sessions.session() as session:
-            session.ask("dispatch")
+        self._sessions.ask("dispatch")
 
     def batches(self) -> list[CommittedBatch]:
         """``MessageStore.batches``."""

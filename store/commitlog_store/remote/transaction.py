@@ -156,11 +156,10 @@ class RemoteTransaction(Unpicklable):
     def _committed(self) -> CommittedBatch | None:
         """The batch as it is in the store, None if it is not."""
         batch = self.batch
-        with self._sessions.session() as session:
-            found: CommittedBatch | None = session.ask(
-                "committed_batch", batch.app_id, batch.version, batch.fingerprint
-            )
-            return found
+        found: CommittedBatch | None = self._sessions.ask(
+            "committed_batch", batch.app_id, batch.version, batch.fingerprint
+        )
+        return found
 
     def _lost(self, reason: object) -> TransactionEnded:
         return TransactionEnded(
