@@ -16,7 +16,6 @@ _AGE_S = 60.0
 # measures all of them again would be a long one.
 _STEPS = 16
 _MOST = 50_000
-_HALF_LIFE_S = 30.0
 
 _Place: TypeAlias = tuple[str, int, int]
 
@@ -93,13 +92,6 @@ def _of_topic(reader: StoreReader, infos: Sequence[QueueInfo]) -> Sequence[float
         return [None] * len(infos)
 
 
-class _Times(NamedTuple):
-    """What was read from ``since`` on, within one half life."""
-
-    since: float
-    known: dict[_Place, int]
-
-
 class KnownTimes:
     """The store times of messages. Of one store. Any number of threads: what two of them ask at once is asked twice.
 
@@ -110,33 +102,20 @@ class KnownTimes:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._young = self._old = _Times(clock(), {})
+        self._known: dict[_Place, int] = {}
+        self._until = clock() + _AGE_S
 
     def of(self, reader: StoreReader, places: Sequence[_Place]) -> list[int | CommitLogError]:
         """``StoreReader.store_timestamps``. Errors are not remembered. The messages must be there, by the bounds."""
-        young, old = (times.known for times in self._now())
-        found: dict[_Place, int | CommitLogError] = {}
-        missing: list[_Place] = []
-        for place in places:
-            known = young.get(place) or old.get(place)
-            if known is None:
-                missing.append(place)
-            else:
-                found[place] = known
-        if missing:
-            for place, asked in zip(missing, reader.store_timestamps(missing), strict=True):
-                found[place] = asked
-                if isinstance(asked, int):
-                    young[place] = asked
-        return [found[place] for place in places]
-
-    def _now(self) -> tuple[_Times, _Times]:
-        """The young and the old ones: turned over when it is time or there are too many, and none too old."""
         now = self._clock()
-        young, old = self._young, self._old
-        if now - young.since >= _HALF_LIFE_S or len(young.known) > _MOST:
-            young, old = _Times(now, {}), young
-        if now - old.since >= 2 * _HALF_LIFE_S:
-            old = _Times(now, {})
-        self._young, self._old = young, old
-        return young, old
+        if now >= self._until or len(self._known) > _MOST:
+            self._known, self._until = {}, now + _AGE_S
+        known, errors = self._known, dict[_Place, CommitLogError]()
+        missing = [place for place in places if place not in known]
+        if missing:
+            for place, found in zip(missing, reader.store_timestamps(missing), strict=True):
+                if isinstance(found, int):
+                    known[place] = found
+                else:
+                    errors[place] = found
+        return [errors[place] if place in errors else known[place] for place in places]
