@@ -1,4 +1,4 @@
-"""AccessKeys: the keys with which a broker with access control is asked, and the signature of a request.
+"""AccessKeys: the keys with which a broker with access control is asked.
 
 The file is RocketMQ's own ``conf/tools.yml``, of which other lines are skipped::
 
@@ -6,17 +6,11 @@ The file is RocketMQ's own ``conf/tools.yml``, of which other lines are skipped:
     secretKey: 12345678
     securityToken: ...          for brokers whose accounts have one
 
-A request carries ``AccessKey``, ``SecurityToken`` (if there is one) and ``Signature``: the HMAC-SHA1, by the secret
-key, of the values of all its other fields in the order of their names, and of its body; in base64.
-
-Source: RocketMQ ``acl/common/AclClientRPCHook.java``, ``AclUtils.java``, ``AclSigner.java``.
+Source: RocketMQ ``acl/common/AclClientRPCHook.java``.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import os
 import re
 from dataclasses import dataclass, field
@@ -24,6 +18,7 @@ from dataclasses import dataclass, field
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import failed_reads
+from commitlog_store.format.remoting_command import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, signature
 
 # Bytes of a file of keys; far more than one needs.
 _LARGEST_FILE = 64 << 10
@@ -61,9 +56,7 @@ class AccessKeys:
 
     def signed_fields(self) -> dict[str, str]:
         """The fields of a request that has no others, and no body."""
-        fields = {"AccessKey": self.access_key}
+        fields = {ACCESS_KEY: self.access_key}
         if self.security_token:
-            fields["SecurityToken"] = self.security_token
-        content = "".join(fields[name] for name in sorted(fields))
-        signature = hmac.new(self.secret_key.encode(), content.encode(), hashlib.sha1).digest()
-        return {**fields, "Signature": base64.b64encode(signature).decode()}
+            fields[SECURITY_TOKEN] = self.security_token
+        return {**fields, SIGNATURE: signature(fields, b"", self.secret_key.encode())}

@@ -1,24 +1,12 @@
 """RemotingClient: requests of a slave to its master's remoting port (10911).
 
-A frame, TCP, big-endian::
+A broker with access control wants the keys of an account: see ``access_keys``.
 
-    0            4                 8
-    +------------+-----------------+-- - - --+-- - - --+
-    | LENGTH     | HEADER LENGTH   | header  | body    |  LENGTH counts what follows it; the top byte of HEADER LENGTH
-    +------------+-----------------+-- - - --+-- - - --+  is the header's kind: 0 for JSON
-
-    header: {"code":21,"language":"PYTHON","version":0,"opaque":1,"flag":0,"serializeTypeCurrentRPC":"JSON"}
-
-A broker with access control wants the keys of an account: the field ``extFields`` has them, see ``access_keys``.
-Bit 0 of ``flag`` marks an answer, which repeats ``opaque``; its ``code`` is 0 for success, else ``remark`` says why.
-
-Source: RocketMQ ``remoting/protocol/RemotingCommand.java``, ``RequestCode.java``, ``broker/out/BrokerOuterAPI.java``.
+Source: RocketMQ ``remoting/protocol/RequestCode.java``, ``broker/out/BrokerOuterAPI.java``.
 """
 
 from __future__ import annotations
 
-import json
-import struct
 import time
 from typing import Annotated
 
@@ -26,6 +14,7 @@ import msgspec
 
 from commitlog_store.errors import AccessRefused, RemotingFailed
 from commitlog_store.follower.access_keys import AccessKeys
+from commitlog_store.format.remoting_command import LENGTH_SIZE, MAX_FRAME, RemotingCommand, RemotingError, decode
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.replication.handshake import receive_exactly
 from commitlog_store.replication.peer import Hangup, MasterAddress
@@ -37,24 +26,12 @@ GET_ALL_CONSUMER_OFFSET = 43
 GET_ALL_DELAY_OFFSET = 45
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
 
-# The largest frame that brokers send (com.rocketmq.remoting.frameMaxLength).
-LARGEST_REMOTING_FRAME = 16 << 20
 _TIMEOUT_S = 3.0
-_WORD = struct.Struct(">i")
-_KIND_SHIFT, _LENGTH_MASK = 24, 0xFFFFFF
-_RESPONSE = 1
 # SYSTEM_ERROR, SYSTEM_BUSY, SERVICE_NOT_AVAILABLE: a broker of 5.x that is starting fails at some requests.
 _MAY_PASS = (1, 2, 14)
 _NO_PERMISSION = 16
 # Brokers of 4.x refuse an account by SYSTEM_ERROR, whose remark names the exception.
 _ACL_EXCEPTION = "AclException"
-
-
-class _Header(msgspec.Struct):
-    code: int
-    opaque: int
-    flag: int = 0
-    remark: str | None = None
 
 
 class _RuntimeInfo(msgspec.Struct):
@@ -92,18 +69,10 @@ class RemotingClient:
     def request(self, code: int) -> bytes:
         """The body of the broker's answer."""
         self._opaque += 1
-        header: dict[str, object] = {
-            "code": code,
-            "language": "PYTHON",
-            "version": 0,
-            "opaque": self._opaque,
-            "flag": 0,
-        }
-        if self._keys is not None:
-            header["extFields"] = self._keys.signed_fields()
-        data = json.dumps({**header, "serializeTypeCurrentRPC": "JSON"}).encode()
+        fields = {} if self._keys is None else self._keys.signed_fields()
+        request = RemotingCommand(code=code, opaque=self._opaque, version=0, fields=fields)
         try:
-            self._socket.sendall(_WORD.pack(_WORD.size + len(data)) + _WORD.pack(len(data)) + data)
+            self._socket.sendall(request.encode())
             return self._answer(code)
         except OSError as error:
             raise self._failed(f"did not answer request {code}: {error}", may_pass=True) from error
@@ -119,31 +88,27 @@ class RemotingClient:
 
     def _answer(self, code: int) -> bytes:
         deadline = time.monotonic() + self._timeout_s
-        (length,) = _WORD.unpack(receive_exactly(self._socket, _WORD.size, deadline))
-        if not _WORD.size <= length <= LARGEST_REMOTING_FRAME:
+        length = int.from_bytes(receive_exactly(self._socket, LENGTH_SIZE, deadline), "big")
+        if length > MAX_FRAME:
             raise self._failed(
-                f"answered request {code} with a frame of {length} bytes: expected {_WORD.size} to "
-                f"{LARGEST_REMOTING_FRAME}, from the remoting port of a broker (listenPort, 10911)"
+                f"answered request {code} with a frame of {length} bytes: expected {MAX_FRAME} at most, from the "
+                "remoting port of a broker (listenPort, 10911)"
             )
         frame = receive_exactly(self._socket, length, deadline)
-        (word,) = _WORD.unpack_from(frame)
-        kind, size = word >> _KIND_SHIFT, word & _LENGTH_MASK
-        if kind != 0 or size > length - _WORD.size:
-            raise self._failed(f"answered request {code} with a header of kind {kind} and {size} bytes")
         try:
-            header = msgspec.json.decode(frame[_WORD.size : _WORD.size + size], type=_Header)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise self._failed(f"answered request {code} with a header that is not one: {error}") from error
-        if header.opaque != self._opaque or not header.flag & _RESPONSE:
+            answer = decode(frame)
+        except RemotingError as error:
+            raise self._failed(f"answered request {code} with another frame than its protocol's: {error}") from error
+        if answer.opaque != self._opaque or not answer.is_response:
             raise self._failed(f"answered another request than {code}")
-        if header.code:
-            raise self._refused(code, header)
-        return frame[_WORD.size + size :]
+        if answer.code:
+            raise self._refused(code, answer)
+        return answer.body
 
-    def _refused(self, code: int, header: _Header) -> RemotingFailed:
-        what = f"refused request {code} with code {header.code}: {header.remark}"
-        if header.code != _NO_PERMISSION and _ACL_EXCEPTION not in (header.remark or ""):
-            return self._failed(what, may_pass=header.code in _MAY_PASS)
+    def _refused(self, code: int, answer: RemotingCommand) -> RemotingFailed:
+        what = f"refused request {code} with code {answer.code}: {answer.remark}"
+        if answer.code != _NO_PERMISSION and _ACL_EXCEPTION not in (answer.remark or ""):
+            return self._failed(what, may_pass=answer.code in _MAY_PASS)
         whose = "no access keys" if self._keys is None else f"the access key {self._keys.access_key!r}"
         advice = "Give those of an account that may ask for it: --access-keys FILE, or access_keys in Python."
         return AccessRefused(f"The broker at {self.broker} {what}. It was asked with {whose}. {advice}")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from commitlog_store.format.remoting_command import RemotingCommand, decode
 from commitlog_store.serve.rocketmq.codes import RequestCode
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
 
 # The language of requests that no client of RocketMQ sent.
 _TESTS = "PYTHON"

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from commitlog_store.format.remoting_command import RemotingCommand, decode
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
 from tests.interop.clients.recording_proxy import Recorder
 from tests.interop.clients.rocketmq_client import SMALL_JVM
 from tests.interop.rocketmq import RocketMqBroker, jars

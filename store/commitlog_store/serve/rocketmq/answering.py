@@ -21,11 +21,11 @@ from commitlog_store.errors import (
     StoreClosed,
     TopicNotFound,
 )
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.serve.rocketmq.codes import ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.threads.jobs import JobThreadEnded
 
 Work: TypeAlias = Callable[[], RemotingCommand]

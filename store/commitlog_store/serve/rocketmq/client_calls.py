@@ -9,8 +9,8 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 
+from commitlog_store.format.remoting_command import ONE_WAY, RemotingCommand
 from commitlog_store.serve.rocketmq.processor import Connection
-from commitlog_store.serve.rocketmq.remoting_command import ONE_WAY, RemotingCommand
 
 # RocketMQ's limit for ``callClient``.
 ANSWER_TIMEOUT_S = 10.0

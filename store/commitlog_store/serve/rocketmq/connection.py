@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from commitlog_store.serve.rocketmq.answering import answer_of, shown
-from commitlog_store.serve.rocketmq.codes import ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler
-from commitlog_store.serve.rocketmq.remoting_command import (
+from commitlog_store.format.remoting_command import (
     LENGTH_SIZE,
     MAX_FRAME,
     RemotingCommand,
     RemotingError,
     decode,
 )
+from commitlog_store.serve.rocketmq.answering import answer_of, shown
+from commitlog_store.serve.rocketmq.codes import ResponseCode
+from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler
 from commitlog_store.serve.rocketmq.request_times import RequestLatencies
 
 _LOG = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.listen import bound_socket, logged
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.request_times import RequestLatencies
 from commitlog_store.threads.wakeup import Wakeup
 

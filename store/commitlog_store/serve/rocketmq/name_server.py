@@ -20,12 +20,12 @@ import orjson
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.message_id import MAX_PORT
+from commitlog_store.format.remoting_command import LENGTH_SIZE, MAX_FRAME, RemotingCommand, decode
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID, own_topics
-from commitlog_store.serve.rocketmq.remoting_command import LENGTH_SIZE, MAX_FRAME, RemotingCommand, decode
 
 _LOG = logging.getLogger(__name__)
 # A broker registers at least so often; a name server forgets it after 120 s.

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.format.remoting_command import RemotingCommand
 
 
 class Connection(Protocol):

@@ -15,10 +15,10 @@ from enum import IntEnum
 from typing import Literal, TypeAlias
 
 from commitlog_store.engine.stats import CountedValues, Histogram
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.paths import is_system_topic
 from commitlog_store.serve.connection_counts import PROTOCOL_TYPE
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # RocketMQ's, in milliseconds.
 REQUEST_BUCKETS_MS: tuple[float, ...] = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)

@@ -12,9 +12,9 @@ import msgspec
 
 from commitlog_store import MessageStore
 from commitlog_store.consumers.lent_readers import LentReaders
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.processor import Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import owned_by
 from tests.support.waiting import WAIT_LIMIT_S
 

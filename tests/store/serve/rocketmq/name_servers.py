@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import orjson
 
+from commitlog_store.format.remoting_command import RemotingCommand, decode
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
 
 
 class NameServerForTests:

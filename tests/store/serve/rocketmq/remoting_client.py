@@ -13,8 +13,8 @@ from typing import Any, Self
 import orjson
 
 from commitlog_store.format.record import Record, decode_record
+from commitlog_store.format.remoting_command import HeaderKind, RemotingCommand, decode
 from commitlog_store.serve.rocketmq.codes import RequestCode
-from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand, decode
 
 SUSPEND, SUBSCRIPTION, COMMIT = 2, 4, 1
 

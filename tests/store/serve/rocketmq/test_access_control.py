@@ -13,13 +13,13 @@ import pytest
 
 from commitlog_store import Message
 from commitlog_store.errors import InvalidValue, ReadFailed
+from commitlog_store.format.remoting_command import HeaderKind, RemotingCommand, signature
 from commitlog_store.serve.listen import ListenSettings
-from commitlog_store.serve.rocketmq.access.access_control import AccessControl, signature
+from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.access.plain_acl import AccessDenied
 from commitlog_store.serve.rocketmq.access.request_needs import ADMIN_CODES, NEEDS
 from commitlog_store.serve.rocketmq.broker import RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
 from tests.store.serve.rocketmq.brokers import Served, broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, pull_fields, records, send_fields
 from tests.store.serve.rocketmq.signed_client import SignedClient

@@ -13,11 +13,11 @@ from commitlog_store import HalfMessagesChecked, Message, MessageStore, MessageS
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.properties import decode_properties
 from commitlog_store.format.record import Record, decode_record
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.half_message import HalfMessageHandle
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors.end_transaction import EndTransactionProcessor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from tests.store.half.brokers import put_half
 from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
 from tests.store.serve.rocketmq.test_clients import heartbeat

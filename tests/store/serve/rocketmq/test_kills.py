@@ -16,8 +16,8 @@ import pytest
 
 from commitlog_store import MessageStore
 from commitlog_store.config_files.json_file import decode_config
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from tests.store.serve.rocketmq.remoting_client import (
     COMMIT,
     SUBSCRIPTION,

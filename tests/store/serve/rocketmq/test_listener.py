@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from commitlog_store.format.remoting_command import HeaderKind, RemotingCommand
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
-from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
 from tests.store.serve.rocketmq.brokers import Served, broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, pull_fields, send_fields
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from commitlog_store.files.limits import allow_most_open_files
+from commitlog_store.format.remoting_command import HeaderKind, RemotingCommand
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
-from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
 from commitlog_store.testing import waiting_calls
 from tests.store.serve.memory import anonymous_mib
 from tests.store.serve.rocketmq.brokers import broker

@@ -12,12 +12,12 @@ import orjson
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.format.remoting_command import decode
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq import name_server as name_server_module
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.name_server import ha_server_address
-from commitlog_store.serve.rocketmq.remoting_command import decode
 from tests.store.serve.rocketmq.name_servers import NameServerForTests, registered_topics
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.test_golden_frames import golden

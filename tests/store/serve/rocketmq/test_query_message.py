@@ -10,10 +10,10 @@ import pytest
 
 from commitlog_store import Message, MessageStore
 from commitlog_store.format.record import Record, decode_record
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors import query_message
 from commitlog_store.serve.rocketmq.processors.query_message import QueryMessageProcessor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from tests.store.serve.rocketmq.asking import ask, on_a_loop, readers_of
 
 LONG_MAX = 2**63 - 1

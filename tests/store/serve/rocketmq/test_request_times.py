@@ -9,11 +9,11 @@ import pytest
 
 from commitlog_store.engine.stats import Histogram
 from commitlog_store.errors import InvalidValue
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.connection_counts import ConnectionCounts, RequestTimes
 from commitlog_store.serve.http.samples import summed
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.request_times import (
     CREATION_BUCKETS_MS,
     REQUEST_BUCKETS_MS,

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import Message, MessageExtBrokerInner, MessageStore
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExt
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processors.send_back import SendBackProcessor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import ask, on_a_loop, readers_of
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.listen import TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.listener import RECEIVED_AT_ONCE, RemotingServer, bind
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.threads.wakeup import Wakeup
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.rocketmq.brokers import Served, broker

@@ -1,17 +1,15 @@
 """AccessControl: asks each request of RocketMQ's clients for its signature, and its account for permission.
 
-The signature is HMAC-SHA1, with the account's secret key, of the header's fields but ``Signature``, in the order of
-their names, values only, and the body; in base64. It says who sent a request, not when: a program that reads the
-network can send it again. TLS is what helps against that.
+A signature (``remoting_command.signature``) says who sent a request, not when: a program that reads the network can
+send it again. TLS is what helps against that.
 
 Source: RocketMQ 4.9.8 ``acl/plain/PlainPermissionManager.java`` (``validate``), ``PlainAccessValidator.java``,
-``acl/common/AclUtils.java`` (``combineRequestContent``), ``AclSigner.java``, ``SessionCredentials.java``.
+``acl/common/SessionCredentials.java``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import hmac
 import logging
 import time
@@ -23,12 +21,18 @@ from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.format.properties import REAL_TOPIC, decode_properties
 from commitlog_store.format.record import Record, decode_record
+from commitlog_store.format.remoting_command import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    RemotingCommand,
+    signature,
+)
 from commitlog_store.serve.rocketmq.access.plain_acl import AccessDenied, Account, Permission, PlainAcl
 from commitlog_store.serve.rocketmq.access.request_needs import ADMIN_CODES, NEEDS, TRACE_TOPIC
 from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, shown
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 _LOG = logging.getLogger(__name__)
 # Bytes of a file: some ten thousand accounts.
@@ -36,17 +40,10 @@ _LARGEST = 4 << 20
 # How often the file is looked at, and refusals are logged.
 _LOOK_S = 1.0
 _LOG_S = 1.0
-_ACCESS_KEY, _SIGNATURE, _SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
 # Clients up to 4.9.3 do not sign this field of QUERY_MESSAGE, which says by which key to look.
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 # Their fields go on to a consumer, for which another client's signature is not meant.
 _FORWARDED = (RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.GET_CONSUMER_RUNNING_INFO)
-
-
-def signature(fields: Mapping[str, str], body: bytes, secret_key: bytes, *, without: str = "") -> str:
-    """What a client of this secret key signs a request with. A field named ``without`` is left out."""
-    values = [fields[name] for name in sorted(fields) if name not in (_SIGNATURE, without)]
-    return base64.b64encode(hmac.digest(secret_key, "".join(values).encode() + body, "sha1")).decode()
 
 
 class AccessControl:
@@ -95,7 +92,7 @@ class AccessControl:
         acl = self._acl
         if host in acl.white_addresses:
             return None
-        access_key = request.fields.get(_ACCESS_KEY)
+        access_key = request.fields.get(ACCESS_KEY)
         if access_key is None:
             raise AccessDenied("No accessKey is configured")
         account = acl.accounts.get(access_key)
@@ -150,7 +147,7 @@ class AccessControl:
 
 
 def _is_signed(request: RemotingCommand, secret_key: bytes) -> bool:
-    given = request.fields.get(_SIGNATURE, "").encode()
+    given = request.fields.get(SIGNATURE, "").encode()
     if hmac.compare_digest(signature(request.fields, request.body, secret_key).encode(), given):
         return True
     if _UNIQUE_KEY_QUERY not in request.fields:
@@ -192,7 +189,7 @@ class _Guarded(Processor):
             except RequestFault as fault:
                 return request.answer(fault.code, shown(str(fault)))
             if is_forwarded:
-                secret = (_ACCESS_KEY, _SIGNATURE, _SECURITY_TOKEN)
+                secret = (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
                 request.fields = {name: value for name, value in request.fields.items() if name not in secret}
             if account is not None and (place := _place_in(request)) is not None:
                 return access.if_readable(request, connection, account, place, lambda: handler(request, connection))

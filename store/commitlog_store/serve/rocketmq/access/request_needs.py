@@ -21,12 +21,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.paths import RETRY_TOPIC_PREFIX
 from commitlog_store.serve.rocketmq.access.plain_acl import Permission
 from commitlog_store.serve.rocketmq.clients import HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from commitlog_store.serve.rocketmq.fastjson import decode_body
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # By topic, or by retry topic for a group. ``RequestFault`` for a body that cannot be read.
 Needs: TypeAlias = Callable[[RemotingCommand], Mapping[str, Permission]]

@@ -16,12 +16,12 @@ from dataclasses import fields
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.remoting_command import VERSION, RemotingCommand
 from commitlog_store.serve.rocketmq.answering import InThread, answered_here, answered_in_thread
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import encode_body, number_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import VERSION, RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
 _VERSION_NAME = "V5_3_3"

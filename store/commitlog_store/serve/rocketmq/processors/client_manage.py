@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from commitlog_store.errors import FilterError
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.queue.topic_config import FLAG_UNIT_SUB
 from commitlog_store.serve.rocketmq.answering import (
     RequestFault,
@@ -24,7 +25,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Some thousand subscriptions.
 _MOST_HEARTBEAT = 256 << 10

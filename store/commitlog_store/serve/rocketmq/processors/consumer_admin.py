@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Mapping
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import MessageNotFound
 from commitlog_store.format.message_id import decode_message_id
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.reader import stored_record
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
@@ -35,7 +36,6 @@ from commitlog_store.serve.rocketmq.fastjson import encode_body, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.consumer_manage import offset_at
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
 _CPP = "CPP"

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import OffsetOutOfRange, QueueNotFound, TopicNotFound
 from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.queue.views import QueueInfo
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.rocketmq.answering import (
@@ -33,7 +34,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import NO_POSITION, ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import encode_body
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # RocketMQ's accessMessageInMemoryMaxRatio: so much of the machine's memory holds the log's end.
 _IN_MEMORY_RATIO = 0.4

@@ -21,6 +21,7 @@ from commitlog_store.errors import HalfMessageEnded, MessageNotFound, PutNotConf
 from commitlog_store.format.half_messages import CHECK_IMMUNITY_TIME_IN_SECONDS, immunity_ms
 from commitlog_store.format.message_id import parse_host
 from commitlog_store.format.properties import PGROUP, UNIQ_KEY, encode_properties
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.format.single_record import encode_message, patch_late
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from commitlog_store.half.transactional_message import NoAnswerYet
@@ -40,7 +41,6 @@ from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore
 
 # The type of a transaction in a system flag, as commitOrRollback has it.

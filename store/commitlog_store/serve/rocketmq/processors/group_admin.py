@@ -15,6 +15,7 @@ import msgspec
 
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError, QueueNotFound, TopicNotFound
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.rocketmq.answering import (
@@ -31,7 +32,6 @@ from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, decode_body, encode_body, number_names, object_names
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import MessageStore, owned_by
 

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 import msgspec
 
 from commitlog_store.config_files.json_file import JsonConfigFile
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import CONFIG, KV_CONFIG
 from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, answered_in_thread, text_field
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import encode_body
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Characters of all namespaces, keys and values: each change writes the whole file.
 MOST_SIZE = 1 << 20

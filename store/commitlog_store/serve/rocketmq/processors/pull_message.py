@@ -16,6 +16,7 @@ from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.stored_messages import StoredPull
 from commitlog_store.errors import FilterError, InvalidValue
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.queue.get_message import GetMessageStatus, PullLimits
 from commitlog_store.queue.topic_config import PERM_READ, TopicConfig
@@ -31,7 +32,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Bits of the request's sysFlag.
 _COMMIT_OFFSET = 1

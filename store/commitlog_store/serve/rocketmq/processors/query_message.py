@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import InvalidValue, MessageNotFound
+from commitlog_store.format.remoting_command import MAX_FRAME, RemotingCommand
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import StoreReader, stored_record
@@ -23,7 +24,6 @@ from commitlog_store.serve.rocketmq.answering import (
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import MAX_FRAME, RemotingCommand
 from commitlog_store.timestamps import checked_timestamp_ms
 
 # Messages of one answer: the most that a client may ask for, and those by unique key.

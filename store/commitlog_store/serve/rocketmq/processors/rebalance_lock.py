@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.answering import RequestFault, answered_here, system_error
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import decode_body, encode_body
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 LOCK_S = 60.0
 MOST_LOCKS = 100_000

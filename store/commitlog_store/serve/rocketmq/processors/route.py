@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.queue.topic_config import READ_AND_WRITE, TopicConfig, TopicSettings
 from commitlog_store.serve.rocketmq.answering import text_field
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 MASTER_ID = 0
 # The topic whose settings a topic gets that is made by its first message.

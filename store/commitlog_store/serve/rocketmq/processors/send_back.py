@@ -12,6 +12,7 @@ import msgspec
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
 from commitlog_store.errors import MessageNotFound
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.queue.topic_config import FLAG_UNIT_SUB
@@ -26,7 +27,6 @@ from commitlog_store.serve.rocketmq.answering import (
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # ``MQVersion.Version.V3_4_9``: clients before it send no maxReconsumeTimes that counts.
 _SENDS_MAX_RECONSUME_TIMES = 121

@@ -24,6 +24,7 @@ from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from commitlog_store.format.message_batch import BatchedMessage, decode_batch
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY, decode_properties
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
 from commitlog_store.queue.topic_config import (
@@ -46,7 +47,6 @@ from commitlog_store.serve.rocketmq.answering import (
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_TOPIC
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Names of the fields in requests of code 310 and 320, which clients send to be short.
 _SHORT_NAMES = {

@@ -14,6 +14,7 @@ from typing import Any
 
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError, TopicNotFound
+from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.paths import RETRY_TOPIC_PREFIX, is_system_topic, validate_topic
 from commitlog_store.queue.topic_config import FLAG_UNIT, FLAG_UNIT_SUB, sys_flag_in
 from commitlog_store.reader import StoreReader
@@ -31,7 +32,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, encode_body, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import MessageStore, owned_by
 
