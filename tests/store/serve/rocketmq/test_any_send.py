@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.answering import RequestFault
-from commitlog_store.serve.rocketmq.broker import StorePuts
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
+from commitlog_store.serve.rocketmq.store_puts import StorePuts
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import AClient, ask
 from tests.store.serve.rocketmq.remoting_client import batch_body, send_fields

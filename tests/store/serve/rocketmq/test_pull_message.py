@@ -11,10 +11,14 @@ import msgspec
 import pytest
 
 from commitlog_store import MessageStore, StoreReader, SubscriptionGroupConfig
+from commitlog_store.consumers.lent_readers import LentReaders
+from commitlog_store.consumers.pull import PullService
 from commitlog_store.engine.arrivals import Arrivals
 from commitlog_store.engine.stored_messages import StoredPull
 from commitlog_store.queue.get_message import GetMessageStatus
+from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.store import owned_by
@@ -305,7 +309,7 @@ def test_a_store_that_is_not_readable_answers_an_error(tmp_path: Path) -> None:
         assert client.pull("orders", 0, 0).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-class _Pulls:
+class _Pulls(PullService):
     """Looks that find ``parts`` parts without a match before a message, and wake the pull as arrivals do."""
 
     def __init__(self, arrivals: Arrivals, parts: int) -> None:
@@ -325,34 +329,16 @@ class _Pulls:
     stored_messages = stored_in_memory
 
 
-class _Groups:
-    """One group that exists."""
-
-    def settings(self, group: str) -> SubscriptionGroupConfig:
-        return SubscriptionGroupConfig(group_name=group)
-
-    def has_settings(self, _: str) -> bool:
-        return True
-
-    def create_group(self, group: str) -> None: ...
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
-    def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None: ...
-
-
-class _NoSubscriptions:
-    def consumers(self, _: str) -> None: ...
-    def subscription(self, group: str, topic: str) -> None: ...
-
-
 @on_a_loop
 async def test_other_clients_are_served_between_two_looks_of_a_held_pull(tmp_path: Path) -> None:
     """Also where it is woken at each look through messages that do not match: one look a round of the loop."""
     with MessageStore.open(tmp_path / "s") as store:
         store.create_topic("orders", 4)
-        arrivals = Arrivals()
+        owned, arrivals = owned_by(store), Arrivals()
         pulls, hold = _Pulls(arrivals, parts=50), PullRequestHoldService(arrivals, asyncio.get_running_loop())
-        topics = owned_by(store).engine.topics
-        processor = PullMessageProcessor(pulls, topics, _Groups(), _NoSubscriptions(), hold, threads_of)
+        groups = ConsumerGroups(owned, LentReaders(owned.engine, store.reader))
+        groups.create_group("consumers")
+        processor = PullMessageProcessor(pulls, owned.engine.topics, groups, ClientRegistry(), hold, threads_of)
         fields = pull_fields("orders", 0, 0, hold_ms=200_000)
         asked = asyncio.ensure_future(ask(processor, RequestCode.PULL_MESSAGE, fields))
         await eventually(lambda: len(hold))

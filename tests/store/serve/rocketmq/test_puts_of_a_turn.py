@@ -13,8 +13,8 @@ from commitlog_store.config import FlushDiskType
 from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
-from commitlog_store.serve.rocketmq.broker import StorePuts
 from commitlog_store.serve.rocketmq.codes import RequestCode
+from commitlog_store.serve.rocketmq.store_puts import StorePuts
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import eventually, on_a_loop
 from tests.store.serve.rocketmq.brokers import broker

@@ -19,9 +19,9 @@ from commitlog_store import (
 )
 from commitlog_store.config import FlushDiskType
 from commitlog_store.format.remoting_command import HeaderKind, RemotingCommand
-from commitlog_store.serve.rocketmq.broker import StorePuts
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor, put_answer
+from commitlog_store.serve.rocketmq.store_puts import StorePuts
 from commitlog_store.store import owned_by
 from commitlog_store.testing import parts_of
 from tests.store.serve.rocketmq.brokers import broker

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
+from commitlog_store.consumers.pull import PullService
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.stored_messages import StoredPull
 from commitlog_store.errors import FilterError, InvalidValue
@@ -28,7 +28,9 @@ from commitlog_store.serve.rocketmq.answering import (
     long_field,
     text_field,
 )
+from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
@@ -57,59 +59,6 @@ _CODES = {
 }
 
 
-class Subscription(Protocol):
-    """What a group wants of a topic, by its heartbeats."""
-
-    @property
-    def sub_version(self) -> int: ...
-    @property
-    def filter(self) -> MessageFilter:
-        """``FilterError``."""
-
-
-class Consumers(Protocol):
-    """The connected consumers of a group."""
-
-    @property
-    def is_broadcasting(self) -> bool:
-        """Whether each consumer gets all messages."""
-
-
-class Subscriptions(Protocol):
-    """The subscriptions of the connected clients."""
-
-    def consumers(self, group: str) -> Consumers | None: ...
-    def subscription(self, group: str, topic: str) -> Subscription | None: ...
-
-
-class Pulls(Protocol):
-    """How records are read; ``PullService`` has the meanings."""
-
-    def stored_in_memory(
-        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
-    ) -> StoredPull | None: ...
-    def stored_messages(
-        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
-    ) -> StoredPull: ...
-
-
-class Groups(Protocol):
-    """Settings and positions of consumer groups."""
-
-    def settings(self, group: str) -> SubscriptionGroupConfig: ...
-    def has_settings(self, group: str) -> bool:
-        """Whether ``create_group`` has nothing to do."""
-
-    def create_group(self, group: str) -> None:
-        """Create the group with a broker's defaults, unless it exists. Waits. ``InvalidValue``."""
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set a position. ``InvalidValue``, ``StoreClosed``."""
-
-    def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note how far the group's consumers have pulled."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Pull:
     """A request; ``offset`` is where its next look begins."""
@@ -131,17 +80,17 @@ class PullMessageProcessor(Processor):
 
     def __init__(
         self,
-        pulls: Pulls,
+        pulls: PullService,
         topics: TopicConfig,
-        groups: Groups,
-        subscriptions: Subscriptions,
+        groups: ConsumerGroups,
+        clients: ClientRegistry,
         hold: PullRequestHoldService,
         threads_of: ThreadsOf,
     ) -> None:
         self._pulls = pulls
         self._topics = topics
         self._groups = groups
-        self._subscriptions = subscriptions
+        self._clients = clients
         self._hold = hold
         self._threads: dict[int, InThread] = {
             RequestCode.PULL_MESSAGE: threads_of("pull"),
@@ -271,10 +220,10 @@ class PullMessageProcessor(Processor):
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
                 ) from error
         group = settings.group_name
-        consumers = self._subscriptions.consumers(group)
+        consumers = self._clients.consumers(group)
         if consumers is not None and consumers.is_broadcasting and not settings.consume_broadcast_enable:
             raise _Forbidden(_BROADCASTING_FORBIDDEN, f"the consumer group[{group}] can not consume by broadcast way")
-        found = self._subscriptions.subscription(group, topic)
+        found = self._clients.subscription(group, topic)
         if found is None:
             raise RequestFault(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,

@@ -12,16 +12,15 @@ from __future__ import annotations
 import random
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
-from commitlog_store.format.message_batch import BatchedMessage, decode_batch
+from commitlog_store.format.message_batch import decode_batch
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY, decode_properties
 from commitlog_store.format.remoting_command import RemotingCommand
@@ -47,6 +46,7 @@ from commitlog_store.serve.rocketmq.answering import (
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Answered, Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_TOPIC
+from commitlog_store.serve.rocketmq.store_puts import StorePuts
 
 # Names of the fields in requests of code 310 and 320, which clients send to be short.
 _SHORT_NAMES = {
@@ -69,23 +69,6 @@ _LONGEST_TOPIC = 127
 _LONGEST_PROPERTIES = 32_767
 # Fields of every answer: RocketMQ's regionId and traceOn.
 _ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-
-
-class Puts(Protocol):
-    """How messages get into the store. ``encode`` and ``encode_batch`` raise ``PutRefused``."""
-
-    def encode(self, message: ProducedMessage) -> EncodedMessage: ...
-    def encode_batch(self, batch: ProducedMessage, messages: Sequence[BatchedMessage]) -> EncodedMessage: ...
-    def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
-        """Append if that is a copy into memory, and no other connection was received from in this turn of the loop;
-        None where it is not. ``StoreClosed``."""
-
-    def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
-        """Append at the end of this turn, together with what other clients put; ``receive`` gets the outcome, on the
-        loop."""
-
-    def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
-        """Store a half message; in another thread. ``PutRefused``, ``PutNotConfirmed``, ``InvalidValue``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +115,7 @@ class SendMessageProcessor(Processor):
 
     def __init__(
         self,
-        puts: Puts,
+        puts: StorePuts,
         topics: TopicConfig,
         retry_max_times: Callable[[str], int],
         in_thread: InThread,
@@ -311,7 +294,6 @@ class SendMessageProcessor(Processor):
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=str(error))
 
         result = await self._in_thread(prepare)
-        assert isinstance(result, PutMessageResult)
         return put_answer(request, header.queue_id, result, message.properties[UNIQ_KEY])
 
 
