@@ -1,4 +1,4 @@
-"""The HTTP application: the routes of all rooms, each after the same checks, and errors as answers.
+"""The HTTP application: routes, each after the same checks, and errors as answers.
 
 ``Guard`` is around all of it: the host that a request names, headers for browsers, and time.
 """
@@ -33,10 +33,7 @@ from commitlog_store.errors import (
     StoreClosed,
 )
 from commitlog_store.serve.http.access import HttpAccess
-from commitlog_store.serve.http.health import health_routes
-from commitlog_store.serve.http.metrics import metrics_routes
 from commitlog_store.serve.http.routes import HttpRoute
-from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.serve.http.trusted_proxies import TrustedProxies
 
 _LOG = logging.getLogger(__name__)
@@ -58,25 +55,14 @@ _STATUS: tuple[tuple[type[CommitLogError], int], ...] = (
     (PutRefused, 409),
 )
 
-ErrorAnswer = Callable[[Request, int, str], Response]
-"""What answers a request with a status and the reason."""
-
-# Each room's routes, of the stores that are served.
-ROOMS: tuple[Callable[[ServedStores], Iterable[HttpRoute]], ...] = (metrics_routes, health_routes)
-
 
 def make_app(
-    stores: ServedStores,
+    routes: Iterable[HttpRoute],
     access: HttpAccess,
-    *,
-    more: Iterable[HttpRoute] = (),
-    error_answer: ErrorAnswer | None = None,
-    proxies: TrustedProxies | None = None,
-    answer_s: float = _ANSWER_S,
+    proxies: TrustedProxies,
+    answer_error: Callable[[Request, int, str], Response],
 ) -> ASGIApp:
-    """An application with the routes of all rooms, and ``more``. ``error_answer`` is for requests of browsers."""
-    routes = [route for room in ROOMS for route in room(stores)] + list(more)
-    answer_error = error_answer or _plain
+    """An application with these routes. ``answer_error`` answers a request with a status and the reason."""
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -97,7 +83,7 @@ def make_app(
         exception_handlers={HTTPException: http_error, CommitLogError: store_error, Exception: failure},
     )
     # Around all of it: starlette answers unexpected errors outside of its middleware.
-    return Guard(app, access, proxies or TrustedProxies(), answer_s=answer_s)
+    return Guard(app, access, proxies)
 
 
 def _checked(route: HttpRoute, access: HttpAccess) -> Callable[[Request], Awaitable[Response]]:
@@ -122,11 +108,6 @@ def _status_of(error: CommitLogError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def _plain(_request: Request, status: int, reason: str) -> Response:
-    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(status)
-    return PlainTextResponse(reason + "\n", status, headers=headers)
-
-
 # Scripts, styles, images and streams come from this server, and none from a page's own text.
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -143,13 +124,12 @@ SECURITY_HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one. A request ends after ``answer_s`` seconds, streams included."""
+    """An ASGI application around another one. A request ends after ``_ANSWER_S`` seconds, streams included."""
 
-    def __init__(self, app: ASGIApp, access: HttpAccess, proxies: TrustedProxies, *, answer_s: float) -> None:
+    def __init__(self, app: ASGIApp, access: HttpAccess, proxies: TrustedProxies) -> None:
         self._app = app
         self._access = access
         self._proxies = proxies
-        self._answer_s = answer_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -176,10 +156,10 @@ class Guard:
             await refusal(scope, receive, send_guarded)
             return
         try:
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(_ANSWER_S):
                 await self._app(scope, receive, send_guarded)
         except TimeoutError:
-            _LOG.info("An answer to %s took longer than %g s", scope["path"], self._answer_s)
+            _LOG.info("An answer to %s took longer than %g s", scope["path"], _ANSWER_S)
             if not has_begun:
                 await PlainTextResponse("The answer took too long.\n", 503)(scope, receive, send_guarded)
             else:

@@ -19,7 +19,9 @@ from commitlog_store.serve.http.actions.redrive import REDRIVE
 from commitlog_store.serve.http.actions.reset_group import RESET
 from commitlog_store.serve.http.actions.verify import verify_actions
 from commitlog_store.serve.http.app import make_app
+from commitlog_store.serve.http.health import health_routes
 from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
+from commitlog_store.serve.http.metrics import metrics_routes
 from commitlog_store.serve.http.pages.pages import Pages
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.serve.http.trusted_proxies import TrustedProxies
@@ -81,8 +83,8 @@ class HttpFront:
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._pages = pages
         actions = Actions(self.stores, access, pages.frame, (*_ACTIONS, *verify_actions(self.stores)))
-        more = [*pages.routes(), *actions.routes()]
-        app = make_app(self.stores, access, more=more, error_answer=pages.error, proxies=proxies)
+        routes = [*metrics_routes(self.stores), *health_routes(self.stores), *pages.routes(), *actions.routes()]
+        app = make_app(routes, access, proxies, pages.error)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
         self.stores.connections.add("http", self._listener.connections)
         scheme = "http" if listen.tls is None else "https"
