@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -98,34 +98,28 @@ class RemoteConsumer(Consuming):
 
     def close(self) -> None:
         """Leave the group: its other consumers take the queues over. What is not committed comes again."""
-        self._end(asks=True, wait_s=-1, timeout_s=None)
+        self._end(set(), wait_s=-1, timeout_s=None)
 
-    def _end(self, *, asks: bool, wait_s: float, timeout_s: float | None) -> bool:
-        """``close``, which waits for another thread's call, and for the server; without ``asks``, it asks no server.
-
-        Returns False once the server did not answer.
-        """
+    def _end(self, silent: set[RemoteAddress], *, wait_s: float, timeout_s: float | None) -> None:
+        """``close``, which waits for another thread's call, and for the server. ``silent``: see ``Session.close``."""
         if self._closed:
-            return asks
+            return
         self._closed = True
         if Connection.is_forked():  # all is the parent's
-            return asks
+            return
+        address = self._sessions.address
         # A signal handler may have interrupted a call of this consumer, which leaves the group when it ends.
         if not self._lock.acquire(timeout=0 if self._sessions.is_within_call() else wait_s):
-            return asks
+            return
         try:
             session = self._session
-            if session is None:
-                return asks
-            try:
-                if asks and self._done and not self._interrupted:
-                    session.once("acknowledge", self._done, may_reopen=False, is_final=False, timeout_s=timeout_s)
-            except CommitLogError as error:  # what is not acknowledged comes again
-                asks = not is_unanswered(error)
-            finally:
-                asks = self._leave(asks=asks)
-            return asks
+            if session is not None and self._done and not self._interrupted and address not in silent:
+                session.once("acknowledge", self._done, may_reopen=False, is_final=False, timeout_s=timeout_s)
+        except CommitLogError as error:  # what is not acknowledged comes again
+            if is_unanswered(error):
+                silent.add(address)
         finally:
+            self._leave(silent)
             self._lock.release()
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
@@ -293,34 +287,27 @@ class RemoteConsumer(Consuming):
             self._interrupted = False
         return self._sessions_held[0]
 
-    def _leave(self, *, asks: bool = True) -> bool:
-        """Close the session. As ``Session.close``, whether the server answers."""
+    def _leave(self, silent: set[RemoteAddress] | None = None) -> None:
+        """Close the session. ``silent``: see ``Session.close``."""
         self._interrupted = False
         self._done.clear()
         while self._sessions_held:
             session = self._sessions_held.pop()
             self._former = session.opened.session
-            asks = session.close(asks=asks)
-        return asks
+            session.close(silent)
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
 
 
-def close_together(
-    consumers: weakref.WeakValueDictionary[int, RemoteConsumer], *, unanswered: Iterable[RemoteAddress] = ()
-) -> None:
-    """Close the consumers. A server that does not answer is waited for once, one of ``unanswered`` not at all."""
-    silent = set(unanswered)
+def close_together(consumers: weakref.WeakValueDictionary[int, RemoteConsumer], silent: set[RemoteAddress]) -> None:
+    """Close the consumers. A server that does not answer is waited for once. ``silent``: see ``Session.close``."""
     calls_end = time.monotonic() + _CALLS_SECONDS
     for ref in consumers.valuerefs():  # the list is copied in one step
         if (consumer := ref()) is not None:
-            address = consumer._sessions.address
-            wait_s = max(calls_end - time.monotonic(), 0.0)
-            if not consumer._end(asks=address not in silent, wait_s=wait_s, timeout_s=CLOSE_SECONDS):
-                silent.add(address)
+            consumer._end(silent, wait_s=max(calls_end - time.monotonic(), 0.0), timeout_s=CLOSE_SECONDS)
 
 
 # After the threads that the interpreter waits for.
-atexit.register(close_together, _ALL)
+atexit.register(close_together, _ALL, set())

@@ -54,21 +54,22 @@ class Session:
             self._connection.close()
             raise
 
-    def close(self, *, asks: bool = True) -> bool:
-        """End it. With ``asks``, the server discards now what it keeps for the session, and otherwise later.
+    def close(self, silent: set[RemoteAddress] | None = None) -> None:
+        """End it: the server discards now what it keeps for the session, or later if it does not answer.
 
-        Returns False once the server did not answer: here, or before, so that ``asks`` was False.
+        A server in ``silent`` did not answer before, and is not asked; one that does not answer here is added.
         """
         if Connection.is_forked():
-            return False
+            return
+        silent = set() if silent is None else silent
         try:
-            if asks:
+            if self.address not in silent:
                 self._connection.ask("close_session", "raise", (self.opened.session,), timeout_s=CLOSE_SECONDS)
         except CommitLogError as error:
-            return not is_unanswered(error)
+            if is_unanswered(error):
+                silent.add(self.address)
         finally:
             self._connection.close()
-        return asks
 
     def ask(self, call: str, *arguments: object) -> Any:
         """A call that changes nothing, or no more the second time. Its errors, and ``RemoteFailed``."""

@@ -34,13 +34,15 @@ class SessionPool:
     def closed(self) -> bool:
         return self._closed
 
-    def close(self) -> bool:
-        """End the sessions: those that no call uses now, the others after their call. Whether the server answers.
+    def close(self, silent: set[RemoteAddress] | None = None) -> None:
+        """End the sessions: those that no call uses now, the others after their call.
 
-        One that does not answer is waited for once, not for each session.
+        A server that does not answer is waited for once, not for each session. ``silent``: see ``Session.close``.
         """
         self._closed = True
-        return _close_all(self._idle, asks=_close_all(self._dropped, asks=True))
+        silent = set() if silent is None else silent
+        _close_all(self._dropped, silent)
+        _close_all(self._idle, silent)
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
@@ -48,8 +50,7 @@ class SessionPool:
         Connection.refuse_forked(self.address)
         with self._calls.enter():
             self.refuse_closed()
-            if self._dropped:
-                _close_all(self._dropped, asks=True)
+            _close_all(self._dropped, set())
             yield
 
     def is_within_call(self) -> bool:
@@ -97,9 +98,8 @@ class SessionPool:
         self._dropped += sessions
 
 
-def _close_all(sessions: list[Session], *, asks: bool) -> bool:
-    """Close the sessions, and take them from the list. As ``Session.close``, whether the server answers."""
+def _close_all(sessions: list[Session], silent: set[RemoteAddress]) -> None:
+    """Close the sessions, and take them from the list, to which other threads may add."""
     with contextlib.suppress(IndexError):
-        while True:
-            asks = sessions.pop().close(asks=asks)
-    return asks
+        while sessions:
+            sessions.pop().close(silent)

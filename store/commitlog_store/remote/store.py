@@ -109,9 +109,10 @@ class RemoteStore(Producing, RemoteAdministration, Unpicklable):
         if not Connection.is_forked():
             self._async_puts.close()
             self._half_messages.close()
-        answers = self._sessions.close()
+        silent: set[RemoteAddress] = set()
+        self._sessions.close(silent)
         # After that, calls of other threads are refused by the store.
-        close_together(self._consumers, unanswered=() if answers else [self.address])
+        close_together(self._consumers, silent)
         self._close_readers()
 
     def _close_readers(self) -> None:
