@@ -15,7 +15,7 @@ from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.errors import Damaged
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.message import MessageExt
-from commitlog_store.queue.get_message import GetMessageStatus, Pulled, PullLimits, ReadCounts
+from commitlog_store.queue.get_message import GetMessageResult, GetMessageStatus, Pulled, PullLimits, ReadCounts
 from commitlog_store.reader import StoreReader, pulls_of
 
 _T = TypeVar("_T")
@@ -67,9 +67,11 @@ class ReadAhead:
         """Pull messages of a queue; None at its end. Damage at the position itself is raised."""
         topic, queue_id = progress.key
         at, wanted = progress.fetched, self._filters[topic]
-        result = _before_damage(
-            _READ_AHEAD, lambda limits: pulls_of(self._reader).messages(topic, queue_id, at, limits, wanted)
-        )
+
+        def pull(units: int) -> GetMessageResult:
+            return pulls_of(self._reader).messages(topic, queue_id, at, replace(_READ_AHEAD, most_units=units), wanted)
+
+        result = before_damage(_READ_AHEAD.units, pull)
         if result.next_begin_offset == progress.fetched:
             return None
         self._messages.extend((progress, message) for message in result.messages)
@@ -82,11 +84,12 @@ class ReadAhead:
         at, wanted = progress.fetched, self._filters[topic]
         check = BODY_COLUMN in columns
 
-        def pull(limits: PullLimits) -> Pulled:
-            return pulls_of(self._reader).rows(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
+        def pull(units: int) -> Pulled:
+            most = replace(limits, most_units=units)
+            return pulls_of(self._reader).rows(topic, queue_id, at, most, wanted, columns, verify_crc=check)[0]
 
         started = time.perf_counter()
-        pulled = _before_damage(limits, pull)
+        pulled = before_damage(limits.units, pull)
         rows, size = (sum(getattr(batch, name) for batch in pulled.batches) for name in ("num_rows", "nbytes"))
         self._counts.pull(topic, rows, size, time.perf_counter() - started)
         if pulled.next_begin_offset == progress.fetched:
@@ -122,12 +125,12 @@ class ReadAhead:
         self._rows = deque(one for one in self._rows if of is not None and one.progress not in of)
 
 
-def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
-    """What a pull gives, and where damage lies ahead, what lies before it. Damage at the position itself is raised."""
+def before_damage(count: int, read: Callable[[int], _T]) -> _T:
+    """So many messages, and where damage lies ahead, those before it. Damage of the first one is raised."""
     while True:
         try:
-            return pull(limits)
+            return read(count)
         except Damaged:
-            if limits.units == 1:
+            if count == 1:
                 raise
-            limits = replace(limits, most_units=limits.units // 2)
+            count //= 2

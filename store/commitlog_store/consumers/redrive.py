@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from commitlog_store.batch_id import BatchId, redrive_application
 from commitlog_store.consumers.pull import PullService
+from commitlog_store.consumers.read_ahead import before_damage
 from commitlog_store.consumers.retry import DEAD_LETTER_ONLY, dead_letter_topic, retry_topic
-from commitlog_store.errors import Damaged, InvalidValue, TopicNotFound
+from commitlog_store.errors import InvalidValue, TopicNotFound
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.format.properties import RETRY_TOPIC
 from commitlog_store.format.timestamps import is_timestamp
@@ -145,24 +146,13 @@ def _next_piece(
             start = max(positions.get(info.queue_id, 0), info.min_offset)
             if start >= info.max_offset:
                 continue
-            return _before_damage(
+            return before_damage(
                 min(most, info.max_offset - start),
                 lambda count: _piece(read, (topic, info.queue_id), start, count, group, to),  # noqa: B023
             )
         return None
 
     return reader.consistently(look, one_moment=False)
-
-
-def _before_damage(count: int, read: Callable[[int], _Piece]) -> _Piece:
-    """So many messages, and where damage lies ahead, those before it. Damage of the first one is raised."""
-    while True:
-        try:
-            return read(count)
-        except Damaged:
-            if count == 1:
-                raise
-            count //= 2
 
 
 def _piece(read: _Read, queue: tuple[str, int], start: int, count: int, group: str, to: RedriveTo) -> _Piece:
