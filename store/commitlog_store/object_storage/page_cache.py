@@ -19,7 +19,6 @@ import secrets
 import struct
 import threading
 import time
-from typing import Protocol
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
@@ -40,22 +39,6 @@ _LISTED_PART = 1 / 32
 DEFAULT_LIMIT = 10 << 30
 
 
-class Pages(Protocol):
-    """Where pages are kept beyond this process's memory."""
-
-    def has(self, key: str, number: int) -> bool:
-        """Whether it seems to have a page: ``read_into`` may find it damaged, or gone."""
-        ...
-
-    def read_into(self, data: memoryview, key: str, number: int) -> bool:
-        """Fill ``data``, which is as long as the page, with its bytes; False without it."""
-        ...
-
-    def put(self, key: str, number: int, data: bytes | memoryview) -> None:
-        """Keep a page."""
-        ...
-
-
 class PageCache:
     """The cache in one directory. Any number of threads and processes at a time."""
 
@@ -72,9 +55,11 @@ class PageCache:
                 disk.make_directory(path)
 
     def has(self, key: str, number: int) -> bool:
+        """Whether it seems to have a page: ``read_into`` may find it damaged, or gone."""
         return disk.is_file(self._path_of(key, number))
 
     def read_into(self, data: memoryview, key: str, number: int) -> bool:
+        """Fill ``data``, which is as long as the page, with its bytes; False without it."""
         path = self._path_of(key, number)
         try:
             descriptor = disk.open_file(path)

@@ -24,7 +24,7 @@ from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import CHECKED_PAGE, WrongPage, wrong_page
 from commitlog_store.object_storage.object_store import ObjectStore, WrongObject
-from commitlog_store.object_storage.page_cache import Pages
+from commitlog_store.object_storage.page_cache import PageCache
 from commitlog_store.storage_stats import StorageStats
 
 PAGE = 256 << 10
@@ -105,7 +105,7 @@ class _Run:
 class ObjectPages:
     """Reads objects for one reader: one thread asks, others fetch."""
 
-    def __init__(self, objects: ObjectStore, cache: Pages | None = None, limits: PageLimits | None = None) -> None:
+    def __init__(self, objects: ObjectStore, cache: PageCache | None = None, limits: PageLimits | None = None) -> None:
         self._objects = objects
         self._limits = PageLimits() if limits is None else limits
         # The run of each page that is in memory or on its way, and the runs that are, the last used one last.
@@ -318,7 +318,7 @@ class ObjectPages:
 class _Fetcher:
     """Fetches runs, for any number of threads."""
 
-    def __init__(self, objects: ObjectStore, cache: Pages | None) -> None:
+    def __init__(self, objects: ObjectStore, cache: PageCache | None) -> None:
         self._objects = objects
         self._cache = cache
 
