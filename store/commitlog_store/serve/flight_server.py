@@ -51,7 +51,7 @@ from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.store_writes import answer_write
 from commitlog_store.serve.tokens import Role, TokenFile
-from commitlog_store.serve.verification import Verification, VerificationCalls
+from commitlog_store.serve.verification import Verification, verify_for_client
 from commitlog_store.serve.waits import WaitingRoom
 from commitlog_store.store import MessageStore
 from commitlog_store.threads.worker import Worker
@@ -278,16 +278,16 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         self, call: str, question: Question, caller: _Caller, is_wanted: Callable[[], bool]
     ) -> Verifying | None:
         store = self._name(question.store)
-        calls = VerificationCalls(self._verifications[store])
+        verification = self._verifications[store]
         if call == "cancel_verification":
-            calls.cancel(*question.arguments)
+            (verification_id,) = question.arguments
+            verification.cancel("Its client cancelled it.", verification_id=verification_id)
             return None
         caller.slot.begin_wait()
         with self._stores[store].lent(question.on_damage) as reader:
             paths = reader.paths
         by = "a client" if caller.name == "-" else caller.name
-        verification_id, begins, seconds = question.arguments
-        return calls.verify(paths, by, verification_id, begins, seconds, is_wanted)
+        return verify_for_client(verification, paths, by, *question.arguments, is_wanted)
 
     def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
         """The question, after the wait that it asks for: its answer waits no more."""

@@ -194,7 +194,7 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "pending_half_messages": StoreReader.pending_half_messages,
 }
 
-# Answered by ``VerificationCalls``: of a reader they need only where its store lies.
+# Answered by ``Verification``: of a reader they need only where its store lies.
 VERIFICATION_CALLS = frozenset({"verify", "cancel_verification"})
 
 assert ANSWERS.keys() | VERIFICATION_CALLS == {name for name, call in CALLS.items() if not call.writes}

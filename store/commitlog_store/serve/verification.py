@@ -1,6 +1,6 @@
 """Verification: a store verified by a process beside the server, one at a time; its progress and its last report.
 
-``VerificationCalls``: a client begins one, asks for it until its end, and cancels it.
+``verify_for_client``: a client begins one, and asks for it until its end.
 """
 
 from __future__ import annotations
@@ -210,41 +210,30 @@ def _now_ms() -> int:
 _LONGEST_WAIT_S = 5.0
 
 
-class VerificationCalls:
-    """Answers the calls ``verify`` and ``cancel_verification`` about one store."""
+def verify_for_client(
+    verification: Verification,
+    paths: StorePaths,
+    by: str,
+    verification_id: str,
+    begins: bool,
+    seconds: float,
+    is_wanted: Callable[[], bool],
+) -> Verifying:
+    """How far the verification of this name is, after a wait for its end; it is begun for ``by`` if need be.
 
-    def __init__(self, verification: Verification) -> None:
-        self._verification = verification
-
-    def verify(
-        self,
-        paths: StorePaths,
-        by: str,
-        verification_id: str,
-        begins: bool,
-        seconds: float,
-        is_wanted: Callable[[], bool],
-    ) -> Verifying:
-        """How far the verification of this name is, after a wait for its end; it is begun for ``by`` if need be.
-
-        Errors are in the answer: a call that raises ``ServerBusy`` is asked again.
-        """
-        verification = self._verification
-        if verification.state.verification_id != verification_id:
-            if not begins:
-                return _failed(
-                    "The server does not know this verification any more: it was started again, another one has begun "
-                    "since, or this one ended minutes ago. Ask for it again."
-                )
-            if not verification.start(paths, by, verification_id=verification_id):
-                return Verifying(error=encode_error(ServerBusy(_busy(verification.state))))
-        verification.renew()
-        verification.wait(min(seconds, _LONGEST_WAIT_S), is_wanted)
-        return _so_far(verification.state, verification_id)
-
-    def cancel(self, verification_id: str) -> None:
-        """End the verification of this name, if it is under way."""
-        self._verification.cancel("Its client cancelled it.", verification_id=verification_id)
+    Errors are in the answer: a call that raises ``ServerBusy`` is asked again.
+    """
+    if verification.state.verification_id != verification_id:
+        if not begins:
+            return _failed(
+                "The server does not know this verification any more: it was started again, another one has begun "
+                "since, or this one ended minutes ago. Ask for it again."
+            )
+        if not verification.start(paths, by, verification_id=verification_id):
+            return Verifying(error=encode_error(ServerBusy(_busy(verification.state))))
+    verification.renew()
+    verification.wait(min(seconds, _LONGEST_WAIT_S), is_wanted)
+    return _so_far(verification.state, verification_id)
 
 
 def _so_far(state: VerificationState, verification_id: str) -> Verifying:
