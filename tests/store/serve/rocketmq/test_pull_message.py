@@ -326,7 +326,8 @@ class _Pulls(PullService):
             return StoredPull(GetMessageStatus.NO_MATCHED_MESSAGE, self.looks, 0, 100)
         return StoredPull(GetMessageStatus.FOUND, self.looks, 0, 100, b"record", 1)
 
-    stored_messages = stored_in_memory
+    def stored_messages(self, *place: object) -> StoredPull:
+        return self.stored_in_memory(*place)
 
 
 @on_a_loop

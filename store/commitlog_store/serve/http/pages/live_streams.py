@@ -47,8 +47,6 @@ class LiveStreams:
         return StreamingResponse(self._events(make), media_type="text/event-stream", headers=_AT_ONCE)
 
     async def _events(self, make: Callable[[], Awaitable[str]]) -> AsyncIterator[bytes]:
-        if self._count >= self._most:
-            return
         self._count += 1
         try:
             ends = time.monotonic() + _LONGEST_S
