@@ -25,7 +25,7 @@ from obstore.store import LocalStore, S3Store
 from commitlog_store import DEFAULT_COLUMNS, MessageFilter, StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.layout import COMMIT_LOG
-from commitlog_store.object_storage.object_store import PART_SIZE, PARTS_AT_ONCE
+from commitlog_store.object_storage.clients import PART_SIZE, PARTS_AT_ONCE
 from commitlog_store.object_storage.pages import PageLimits
 from tests.benchmarks.measure import in_turns, machine, scratch, show, to_noop
 from tests.support.local_spark import start_spark

@@ -16,7 +16,8 @@ from commitlog_store.archive.generations import newest, read_generation
 from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive, manifest_name
 from commitlog_store.archive.uploads import GRACE_S
 from commitlog_store.files import disk
-from commitlog_store.object_storage.object_store import Listed, ObjectStore, whole_name
+from commitlog_store.object_storage.clients import Listed, whole_name
+from commitlog_store.object_storage.object_store import ObjectStore
 
 _MS = 1000
 # The object store of a local disk names a file NAME#NUMBER until it is whole.

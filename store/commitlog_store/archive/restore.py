@@ -20,7 +20,8 @@ from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.store_directory import refuse_store_within
-from commitlog_store.object_storage.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectCut, ObjectStore
+from commitlog_store.object_storage.clients import PART_SIZE, PARTS_AT_ONCE
+from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
 from commitlog_store.progress import Progress

@@ -34,7 +34,8 @@ from commitlog_store.export.json_lines import json_lines, utc_texts
 from commitlog_store.export.state import ExportState, decode_state
 from commitlog_store.export.targets import ExportFormat, ExportTarget
 from commitlog_store.export.writers import parquet_writer
-from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore, whole_name
+from commitlog_store.object_storage.clients import PART_SIZE, whole_name
+from commitlog_store.object_storage.object_store import ObjectStore
 
 _STATES = "_export"
 _LAST = 10**20 - 1

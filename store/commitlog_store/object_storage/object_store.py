@@ -26,28 +26,9 @@ from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, ArchiveN
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import make_file_once
 from commitlog_store.object_storage.address import StorageAddress
-from commitlog_store.object_storage.clients import (
-    LISTED_AT_ONCE,
-    PART_SIZE,
-    PARTS_AT_ONCE,
-    Failure,
-    Listed,
-    StorageClient,
-    whole_name,
-)
+from commitlog_store.object_storage.clients import LISTED_AT_ONCE, Failure, Listed, StorageClient, whole_name
 from commitlog_store.object_storage.counted import StorageCounter
 from commitlog_store.storage_stats import StorageStats
-
-__all__ = [
-    "PARTS_AT_ONCE",
-    "PART_SIZE",
-    "Listed",
-    "ObjectCut",
-    "ObjectMissing",
-    "ObjectStore",
-    "WrongObject",
-    "whole_name",
-]
 
 _T = TypeVar("_T")
 

@@ -25,7 +25,8 @@ from commitlog_store.archive.generations import newest, newest_or_none
 from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, ArchiveNotFound, InvalidValue
 from commitlog_store.object_storage import hdfs_client
-from commitlog_store.object_storage.object_store import PART_SIZE, ObjectCut, ObjectStore
+from commitlog_store.object_storage.clients import PART_SIZE
+from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from tests.store.archive.archives import add_messages, archived_bytes, assert_sound, log_bytes, small_store
 from tests.store.cli.commands import ended
 from tests.support import quick_programs

@@ -16,7 +16,8 @@ from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveFailed, InvalidValue
 from commitlog_store.object_storage.address import StorageAddress
-from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
+from commitlog_store.object_storage.clients import PART_SIZE
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import add_messages, archived_bytes, assert_sound, log_bytes, small_store
 from tests.store.cli.commands import ended
 from tests.support.azure_server import ACCOUNT, CONTAINER, KEY, azure_server

@@ -17,7 +17,8 @@ from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveFailed, ArchiveMismatch, ArchiveNotFound
-from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
+from commitlog_store.object_storage.clients import PART_SIZE
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import FILE_SIZE, add_messages, archived_bytes, assert_sound, log_bytes, small_store
 from tests.support import quick_programs
 from tests.support.s3_server import BUCKET, SECRET, options_for, s3_server
