@@ -58,8 +58,6 @@ class ArchiveService:
         url: str,
         make_archiver: Callable[[Progress], Archiver],
         on_archived: Callable[[], None],
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``make_archiver`` makes the archiver of the store at ``path``, which calls its argument during an upload.
 
@@ -69,9 +67,8 @@ class ArchiveService:
         self._path = path
         self._archiver = make_archiver(self._refuse_stopped)
         self._on_archived = on_archived
-        self._clock = clock
         # When the archive is asked though no file has closed: another archiver may have added to it.
-        self._ask_at = clock()
+        self._ask_at = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
         self._stopping = False
         self._wakeup = Wakeup()
@@ -123,7 +120,7 @@ class ArchiveService:
     def run_once(self) -> float:
         """Archive a file, if one is closed; the seconds until the next step."""
         try:
-            if self._clock() < self._ask_at and not self._archiver.waiting_bytes():
+            if time.monotonic() < self._ask_at and not self._archiver.waiting_bytes():
                 return _LOOK_S
             pause = self._archiver.run_once()
             self._look()
@@ -138,7 +135,7 @@ class ArchiveService:
         if not pause:
             self._on_archived()
             return pause
-        self._ask_at = self._clock() + _ASK_S
+        self._ask_at = time.monotonic() + _ASK_S
         # Files wait that may not be archived yet: a batch reaches into the one that is being written.
         return pause if self.state.waiting else _LOOK_S
 
@@ -153,7 +150,7 @@ class ArchiveService:
         if failure != self.state.failure:
             _LOG.warning("%s: archiving to %s waits: %s", self._path, self.state.url, failure)
         self.state = replace(self.state, failure=failure, failures=self.state.failures + 1)
-        self._ask_at = self._clock()
+        self._ask_at = time.monotonic()
         pause, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return pause
 

@@ -34,10 +34,10 @@ _PART_OF_A_CORE = 0.05
 class ConnectionGuard:
     """A service: see ``threads.worker``. ``port`` is what clients connect to."""
 
-    def __init__(self, port: int, limits: CallLimits, *, max_connections: int | None = None) -> None:
+    def __init__(self, port: int, limits: CallLimits) -> None:
         self._port = port
         self._limits = limits
-        self._max_connections = max_connections or min(most_open_files() // 2, _MOST_CONNECTIONS)
+        self._max_connections = min(most_open_files() // 2, _MOST_CONNECTIONS)
         # By peer: what it had sent when it made its last call; None before its first one.
         self._sent_at_call: dict[str, int | None] = {}
         self._has_cut = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -86,12 +86,11 @@ class StoreCollector:
 class MetricsPage:
     """The text of the metrics, made once for requests that come at the same time."""
 
-    def __init__(self, stores: ServedStores, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stores: ServedStores) -> None:
         self._stores = stores
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(StoreCollector(stores))
-        self._clock = clock
         self._lock = threading.Lock()
         # By content type: when it was made, and the text.
         self._made: dict[str, tuple[float, bytes]] = {}
@@ -101,9 +100,9 @@ class MetricsPage:
         encode, content_type = choose_encoder(accept)
         with self._lock:
             made = self._made.get(content_type)
-            if made is None or self._clock() - made[0] > _KEPT_S:
+            if made is None or time.monotonic() - made[0] > _KEPT_S:
                 text = encode(self._registry)
-                made = self._made[content_type] = self._clock(), text
+                made = self._made[content_type] = time.monotonic(), text
         return made[1], content_type
 
     async def answer(self, request: Request) -> Response:

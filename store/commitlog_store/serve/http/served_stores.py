@@ -42,7 +42,6 @@ class ServedStores:
         owned: MessageStore | None = None,
         node: str = "",
         cluster: str = "",
-        question_s: float = _QUESTION_S,
         archive: Callable[[], ArchiveState] | None = None,
         verifications: Mapping[str, Verification] | None = None,
         connections: ConnectionCounts | None = None,
@@ -62,7 +61,6 @@ class ServedStores:
         self._idle = Worker("commitlog-http-idle-readers", IdleReaders(self._pools.values()), lambda _: None)
         self._idle.start()
         self._verifications = verifications or {name: Verification() for name in openers}
-        self._question_s = question_s
         self._turns = asyncio.Semaphore(_THREADS)
         self._under_way = 0
         self._stopping = False
@@ -93,7 +91,7 @@ class ServedStores:
             raise NotServed(f"This server has no store {name!r}. Its stores are {', '.join(self._pools)}.")
         return name
 
-    async def in_thread(self, work: Callable[[], _T], *, seconds: float | None = None) -> _T:
+    async def in_thread(self, work: Callable[[], _T], *, seconds: float = _QUESTION_S) -> _T:
         """What ``work`` returns, called in one of the threads for reading.
 
         ``ServerBusy`` when too many wait for a thread. A reader's next call raises ``RemoteFailed`` once the time is
@@ -104,7 +102,7 @@ class ServedStores:
         if self._under_way >= _THREADS + _MOST_WAITING:
             raise ServerBusy(f"{_MOST_WAITING} questions wait for a thread, as many as the server lets wait.")
         self._under_way += 1
-        ends = time.monotonic() + (self._question_s if seconds is None else seconds)
+        ends = time.monotonic() + seconds
         is_over = False
 
         def is_wanted() -> bool:

@@ -51,10 +51,9 @@ def _nothing() -> None:
 class PullRequestHoldService:
     """The waits of one listener."""
 
-    def __init__(self, arrivals: Arrivals, loop: asyncio.AbstractEventLoop, *, most: int = MOST_HELD) -> None:
+    def __init__(self, arrivals: Arrivals, loop: asyncio.AbstractEventLoop) -> None:
         self._arrivals = arrivals
         self._loop = loop
-        self._most = most
         self._held: set[HeldPull] = set()
         self._noted: deque[HeldPull] = deque()
         self._is_scheduled = False
@@ -68,7 +67,7 @@ class PullRequestHoldService:
     @property
     def is_full(self) -> bool:
         """Whether no more are held."""
-        return self.is_released or len(self._held) >= self._most
+        return self.is_released or len(self._held) >= MOST_HELD
 
     def hold(self, interest: Interest, wake: Callable[[], None]) -> HeldPull:
         """A pull that is woken for these messages, until ``end``. Look for them after this: none is missed in between.

@@ -31,8 +31,8 @@ _LARGEST, _KEPT = 16 << 20, 9
 class AuditLog:
     """Any number of threads."""
 
-    def __init__(self, path: str, *, largest: int = _LARGEST) -> None:
-        self._lines = LineLog(path, largest=largest, kept=_KEPT)
+    def __init__(self, path: str) -> None:
+        self._lines = LineLog(path, largest=_LARGEST, kept=_KEPT)
 
     def begin(self, *, action: str, by: str, peer: str, names: Mapping[str, str], fields: Mapping[str, object]) -> str:
         """Note that an action begins, on the device. Returns its id. The errors of ``LineLog.append``."""

@@ -51,14 +51,11 @@ class Actions:
         access: HttpAccess,
         frame: Callable[[Request], Values],
         actions: Sequence[Action],
-        *,
-        action_s: float = _ACTION_S,
     ) -> None:
         self._stores = stores
         self._access = access
         self._frame = frame
         self._actions = actions
-        self._action_s = action_s
         self._shown = Confirmations()
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -118,7 +115,7 @@ class Actions:
         return ActionAsked(
             names=request.path_params,
             fields=fields,
-            ends=time.monotonic() + self._action_s,
+            ends=time.monotonic() + _ACTION_S,
             by=request.state.visitor.name,
         )
 
@@ -162,7 +159,7 @@ class Actions:
                 store = self._refuse_others(request, action)
                 asked = self._asked(request, fields)
                 found = await self._stores.in_thread(
-                    lambda: self._do(store, action, asked, state, by=by, peer=peer), seconds=self._action_s
+                    lambda: self._do(store, action, asked, state, by=by, peer=peer), seconds=_ACTION_S
                 )
         finally:
             self._waiting -= 1

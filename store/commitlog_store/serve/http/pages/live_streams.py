@@ -6,6 +6,7 @@ Source of the format: the HTML standard, "Server-sent events".
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,9 +28,7 @@ _LONGEST_S = 240.0
 class LiveStreams:
     """For one event loop."""
 
-    def __init__(self, *, most: int = _MOST_STREAMS, pause_s: float = _PAUSE_S) -> None:
-        self._most = most
-        self._pause_s = pause_s
+    def __init__(self) -> None:
         self._count = 0
         self._stopping = asyncio.Event()
 
@@ -42,8 +41,8 @@ class LiveStreams:
 
         It ends when ``make`` raises ``RemoteAccessRefused``.
         """
-        if self._count >= self._most:
-            raise ServerBusy(f"{self._most} pages are looked at live, as many as the server lets be.")
+        if self._count >= _MOST_STREAMS:
+            raise ServerBusy(f"{_MOST_STREAMS} pages are looked at live, as many as the server lets be.")
         return StreamingResponse(self._events(make), media_type="text/event-stream", headers=_AT_ONCE)
 
     async def _events(self, make: Callable[[], Awaitable[str]]) -> AsyncIterator[bytes]:
@@ -59,7 +58,7 @@ class LiveStreams:
                     return
                 yield b": \n\n" if found in (None, last) else _event(found or "")
                 last = found or last
-                await self._pause(self._pause_s)
+                await self._pause()
         finally:
             self._count -= 1
 
@@ -74,13 +73,10 @@ class LiveStreams:
             _LOG.debug("A page is not sent again now: %s", error)
             return None
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self) -> None:
         """Until the time is over, or the streams are to end."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), _PAUSE_S)
 
 
 def _event(text: str) -> bytes:

@@ -160,12 +160,11 @@ def _consumers(topic: str, asked: Asked, reader: StoreReader) -> list[Values]:
     return sorted(found.values(), key=lambda row: -row["lag"])
 
 
-def stored(reader: StoreReader, topic: str, span: str, *, now_ms: int | None = None) -> Values:
+def stored(reader: StoreReader, topic: str, span: str) -> Values:
     """How many messages were stored in each part of a span up to now: the parts' starts in seconds, and the counts."""
     seconds, parts = SPANS_S[span]
     step = seconds // parts * 1000
-    now = int(time.time() * 1000) if now_ms is None else now_ms
-    end = (now // step + 1) * step
+    end = (int(time.time() * 1000) // step + 1) * step
     times = [end - (parts - place) * step for place in range(parts + 1)]
     counts = stored_over_time(reader, topic, times)
     return {"times": [one // 1000 for one in times[:-1]], "counts": counts, "stepSeconds": step // 1000}

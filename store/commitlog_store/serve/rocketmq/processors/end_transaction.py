@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import HalfMessageEnded, MessageNotFound, PutNotConfirmed
@@ -56,15 +56,11 @@ class EndTransactionProcessor(Processor):
         clients: ClientRegistry,
         readers: LentReaders,
         in_thread: InThread,
-        *,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        """``clock`` returns the seconds since 1970."""
         self._store = store
         self._clients = clients
         self._readers = readers
         self._in_thread = in_thread
-        self._clock = clock
 
     def handlers(self) -> Mapping[int, Handler]:
         return {RequestCode.END_TRANSACTION: self._end}
@@ -130,7 +126,7 @@ class EndTransactionProcessor(Processor):
         )
         if CHECK_IMMUNITY_TIME_IN_SECONDS in properties and not flag_field(request, "fromTransactionCheck"):
             immune = immunity_ms(properties, self._store.config.transaction_time_out)
-            if self._clock() * 1000 - message.born_timestamp > immune:
+            if time.time() * 1000 - message.born_timestamp > immune:
                 raise RequestFault(
                     ResponseCode.ILLEGAL_OPERATION,
                     f"The half message {handle} is older than its {CHECK_IMMUNITY_TIME_IN_SECONDS}: a check decides.",
