@@ -43,6 +43,7 @@ class RemoteBatches:
         self._address = address
         self._connection = Connection(address)
         self._topic_faults = topic_faults or {}
+        self._removal_timeout_s = min(address.timeout_s, _REMOVAL_TIMEOUT_S)
 
     @classmethod
     def connect(
@@ -97,16 +98,14 @@ class RemoteBatches:
         finds out. ``RemoteAccessRefused``, ``NotServed``: nothing was written.
         """
         check_commit(batch, staged)
-        patience_s = self._address.timeout_s + sum(one.size for one in staged) / _COMMITTED_A_SECOND
-        patient = RemoteBatches(replace(self._address, timeout_s=patience_s))
+        timeout_s = self._address.timeout_s + sum(one.size for one in staged) / _COMMITTED_A_SECOND
+        arguments = (batch, _with_joined_uses(staged), new_topic_queues, on_device)
         try:
-            with patient:
-                files = _with_joined_uses(staged)
-                committed: CommittedBatch = patient.ask("commit_batch", batch, files, new_topic_queues, on_device)
-                return committed
+            committed: CommittedBatch = self.ask("commit_batch", *arguments, timeout_s=timeout_s)
+            return committed
         except (RemoteFailed, NotServed) as error:
             # A server that refuses says nothing of an attempt before, whose answer was lost.
-            if isinstance(error, RemoteAccessRefused | NotServed) and not patient.was_unanswered:
+            if isinstance(error, RemoteAccessRefused | NotServed) and not self._connection.was_unanswered:
                 raise
             raise PutNotConfirmed(
                 PutMessageStatus.UNKNOWN_ERROR,
@@ -117,26 +116,16 @@ class RemoteBatches:
     def remove(self, staged: Sequence[StagedFile]) -> None:
         """Remove uploads that will not be committed. The errors of the connection; the server removes them later."""
         if staged:
-            self._ask_quickly("remove_staged", [replace(one, topics=()) for one in staged])
+            self.ask("remove_staged", [replace(one, topics=()) for one in staged], timeout_s=self._removal_timeout_s)
 
     def forget_write(self, batch: BatchId) -> None:
         """Forget a batch that has a unique id only to be committed once: it is not going to be committed again."""
-        self._ask_quickly("forget_write", batch)
+        self.ask("forget_write", batch, timeout_s=self._removal_timeout_s)
 
-    def _ask_quickly(self, call: str, *arguments: Any) -> None:
-        timeout_s = min(self._address.timeout_s, _REMOVAL_TIMEOUT_S)
-        with RemoteBatches(replace(self._address, timeout_s=timeout_s)) as quick:
-            quick.ask(call, *arguments)
-
-    @property
-    def was_unanswered(self) -> bool:
-        """Whether an attempt of the last question got no answer, and may have been done."""
-        return self._connection.was_unanswered
-
-    def ask(self, call: str, *arguments: Any) -> Any:
+    def ask(self, call: str, *arguments: Any, timeout_s: float | None = None) -> Any:
         """The answer to one of ``calls.CALLS``. The errors of the server, and ``RemoteFailed``."""
         try:
-            return self._connection.ask(call, "raise", arguments).value
+            return self._connection.ask(call, "raise", arguments, timeout_s=timeout_s).value
         except RemoteFailed:
             raise  # they name it
         except CommitLogError as error:

@@ -165,7 +165,8 @@ def test_requests_that_break_off_and_come_again_store_nothing_twice(store: Path,
             proxy.break_requests(cut, 2)
             with RemoteBatches.connect(proxy.url) as batches:
                 staged = upload(batches, BatchId("loader", cut), *bodies)
-                proxy.break_requests(min(cut, 300), 2)
+            proxy.break_requests(min(cut, 300), 2)
+            with RemoteBatches.connect(proxy.url) as batches:
                 assert commit(batches, BatchId("loader", cut), staged).rows == 10
             assert not proxy.requests_to_break
         assert proxy.replay() > 4
