@@ -189,8 +189,12 @@ def encode_printable(value: object) -> bytes:
     try:
         return encode(value)
     except InvalidValue:
-        plain = msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=(bytes,), str_keys=True)
-        return encode(_printable(plain))
+        return encode(printable(value))
+
+
+def printable(value: object) -> Any:
+    """The value in built-in types, with all texts as ``utf8_text``, the keys of maps too."""
+    return _printable(msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=(bytes,), str_keys=True))
 
 
 def utf8_text(text: str) -> str:

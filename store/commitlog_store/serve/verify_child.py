@@ -1,8 +1,8 @@
 """The program of a process that verifies a store: ``python -m commitlog_store.serve.verify_child PATH LOG [whole]``.
 
 It has the lowest priority, and pauses for as long as it works. ``LOG`` is the directory of the log, empty where that is
-in the store's. Lines of JSON go to stdout: ``Progressed`` each half second, then one ``Verified`` or ``VerifyFailed``;
-with ``whole``, for a client, ``WholeAssessment`` comes before ``Verified``.
+in the store's. Lines of JSON with printable texts go to stdout: ``Progressed`` each half second, then one ``Verified``
+or ``VerifyFailed``; with ``whole``, for a client, ``WholeAssessment`` comes before ``Verified``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.progress import Progress
-from commitlog_store.remote.wire import encode_error, encode_printable, utf8_text
+from commitlog_store.remote.wire import encode_error, encode_printable, printable
 from commitlog_store.verify.assessment import Assessment, assessment_of
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.store import verification_report
@@ -36,19 +36,6 @@ class Count(msgspec.Struct):
     check: str
     severity: str
     count: int
-
-
-class FoundPlace(msgspec.Struct):
-    """A finding (``verify.findings.Finding``) as it is sent: the characters of its texts are printable."""
-
-    check: str
-    severity: str
-    path: str
-    offset: int | None
-    message: str
-    topic: str | None
-    queue_id: int | None
-    queue_offset: int | None
 
 
 class Progressed(msgspec.Struct, tag="progress"):
@@ -79,7 +66,7 @@ class Verified(msgspec.Struct, tag="verified"):
     lost: int
     unreadable: int
     counts: list[Count]
-    findings: list[FoundPlace]
+    findings: list[Finding]
     next_steps: list[str]
 
 
@@ -101,7 +88,7 @@ def main() -> None:
     findings = Findings()
 
     def send(line: Line) -> None:
-        target.write(msgspec.json.encode(line) + b"\n")
+        target.write(msgspec.json.encode(printable(line)) + b"\n")
         target.flush()
 
     try:
@@ -116,7 +103,7 @@ def main() -> None:
             send(WholeAssessment(whole))
         send(_verified(found, findings))
     except CommitLogError as error:
-        send(VerifyFailed(utf8_text(str(error)), encode_error(error)))
+        send(VerifyFailed(str(error), encode_error(error)))
     except BrokenPipeError:  # the server has ended
         os._exit(1)
 
@@ -141,7 +128,7 @@ def _verified(found: Assessment, findings: Findings) -> Verified:
     assert found.verification is not None, "a deep assessment"
     return Verified(
         verdict=found.verdict.value,
-        opening=utf8_text(found.opening.reason),
+        opening=found.opening.reason,
         log_start=found.log_start,
         log_end=found.log_end,
         records=found.verification.records,
@@ -151,21 +138,13 @@ def _verified(found: Assessment, findings: Findings) -> Verified:
         lost=found.lost,
         unreadable=found.unreadable,
         counts=_counts(findings),
-        findings=[_place(one) for one in found.findings[:MOST_FINDINGS]],
-        next_steps=[utf8_text(one) for one in found.next_steps],
+        findings=list(found.findings[:MOST_FINDINGS]),
+        next_steps=found.next_steps,
     )
 
 
 def _counts(findings: Findings) -> list[Count]:
     return [Count(*one) for one in findings.counts()]
-
-
-def _place(one: Finding) -> FoundPlace:
-    topic = None if one.topic is None else utf8_text(one.topic)
-    return FoundPlace(
-        *(one.check, one.severity, utf8_text(one.path), one.offset, utf8_text(one.message)),
-        *(topic, one.queue_id, one.queue_offset),
-    )
 
 
 if __name__ == "__main__":

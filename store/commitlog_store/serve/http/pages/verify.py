@@ -9,7 +9,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.pages.templates import path_part, with_query
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
-from commitlog_store.serve.verify_child import FoundPlace
+from commitlog_store.verify.findings import Finding
 
 _ROWS = 50
 # A finding's byte is that of a field; its words name the record.
@@ -33,12 +33,12 @@ def _look(reader: StoreReader, asked: Asked) -> Values:
     }  # fmt: skip
 
 
-def _row(finding: FoundPlace, paths: StorePaths, store: str) -> Values:
+def _row(finding: Finding, paths: StorePaths, store: str) -> Values:
     name = finding.path.removeprefix(paths.root + "/")
     return {"finding": finding, "name": name, "link": link_to(finding, paths, store)}
 
 
-def link_to(finding: FoundPlace, paths: StorePaths, store: str) -> str:
+def link_to(finding: Finding, paths: StorePaths, store: str) -> str:
     """The page about what a finding is about: a message, messages of a queue, or a topic; empty for other places."""
     record = _RECORD.search(finding.message) if paths.holds_log_file(finding.path) else None
     if record is not None:
