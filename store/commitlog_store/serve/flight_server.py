@@ -287,7 +287,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         with self._stores[store].lent(question.on_damage) as reader:
             paths = reader.paths
         by = "a client" if caller.name == "-" else caller.name
-        return verify_for_client(verification, paths, by, *question.arguments, is_wanted)
+        verification_id, begins, seconds = question.arguments
+        return verify_for_client(verification, paths, by, verification_id, begins, seconds, is_wanted)
 
     def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
         """The question, after the wait that it asks for: its answer waits no more."""

@@ -174,11 +174,16 @@ def _start(request: ServeRequest, paths: Mapping[str, str], stack: ExitStack) ->
     for open_reader in openers.values():
         open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
     if owned is not None:
-        stack.callback(_kept_figures(owned, *openers.values()).stop)
+        figures = FiguresService(owned, *openers.values())
+        figures.start()
+        stack.callback(figures.stop)
     connections = ConnectionCounts()
     broker = None
     if owned is not None and settings is not None:
-        broker = _broker(owned, settings, bound)
+        from commitlog_store.serve.rocketmq.broker import RocketMQBroker
+
+        broker = RocketMQBroker(owned, settings, bound=bound)
+        broker.start()
         broker.count_in(connections)
         stack.callback(broker.stop, 0.0)
     archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
@@ -189,7 +194,15 @@ def _start(request: ServeRequest, paths: Mapping[str, str], stack: ExitStack) ->
     if request.http is not None:
         http = _http(request, openers, owned, archive, decoders, verifications, connections)
         stack.callback(http.stop, 0.0)
-    server = _server(request, openers, owned, verifications)
+    server = StoreServer(
+        openers,
+        request.listen,
+        owned=owned,
+        limits=CallLimits(request.max_calls, request.call_timeout_s),
+        access_log=request.access_log,
+        most_staged=request.max_staged,
+        verifications=verifications,
+    )
     connections.add("grpc", server.connections)
     return _Served(server, broker, http, archive)
 
@@ -233,23 +246,6 @@ class _Served(NamedTuple):
         return self.archive.stop(left()) and drained if self.archive is not None else drained
 
 
-def _server(
-    request: ServeRequest,
-    openers: Mapping[str, Callable[[OnDamage], StoreReader]],
-    owned: MessageStore | None,
-    verifications: Mapping[str, Verification],
-) -> StoreServer:
-    return StoreServer(
-        openers,
-        request.listen,
-        owned=owned,
-        limits=CallLimits(request.max_calls, request.call_timeout_s),
-        access_log=request.access_log,
-        most_staged=request.max_staged,
-        verifications=verifications,
-    )
-
-
 def _bind_rocketmq(request: ServeRequest) -> tuple[RocketMQSettings, socket.socket]:
     """The broker's settings and its socket, which is bound before the store is opened: its messages' ids have the port.
 
@@ -285,22 +281,6 @@ def _store_config(
     if settings.advertise is None and not settings.listen.is_unspecified:
         found = replace(found, host=host)
     return request.store_config(found)
-
-
-def _broker(owned: MessageStore, settings: RocketMQSettings, bound: socket.socket | None) -> RocketMQBroker:
-    """The broker of the store, answering. ``InvalidValue``."""
-    from commitlog_store.serve.rocketmq.broker import RocketMQBroker
-
-    broker = RocketMQBroker(owned, settings, bound=bound)
-    broker.start()
-    return broker
-
-
-def _kept_figures(owned: MessageStore, open_reader: Callable[[OnDamage], StoreReader]) -> FiguresService:
-    """The service that keeps figures of the past, begun."""
-    service = FiguresService(owned, open_reader)
-    service.start()
-    return service
 
 
 def _archive(request: ServeRequest, path: str, owned: MessageStore | None) -> ArchiveService:
