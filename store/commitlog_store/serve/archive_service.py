@@ -123,7 +123,9 @@ class ArchiveService:
             if time.monotonic() < self._ask_at and not self._archiver.waiting_bytes():
                 return _LOOK_S
             pause = self._archiver.run_once()
-            self._look()
+            report = self._archiver.report()
+            waiting = self._archiver.waiting_bytes()
+            self.state = replace(self.state, archived=report.stop, waiting=waiting, uploaded=report.uploaded)
         except _Stopped:
             return 0.0
         except (CommitLogError, OSError) as error:
@@ -138,12 +140,6 @@ class ArchiveService:
         self._ask_at = time.monotonic() + _ASK_S
         # Files wait that may not be archived yet: a batch reaches into the one that is being written.
         return pause if self.state.waiting else _LOOK_S
-
-    def _look(self) -> None:
-        report = self._archiver.report()
-        self.state = replace(
-            self.state, archived=report.stop, waiting=self._archiver.waiting_bytes(), uploaded=report.uploaded
-        )
 
     def _failed(self, failure: str) -> float:
         """Log a failure once, and count it."""

@@ -85,7 +85,7 @@ class HttpFront:
         actions = Actions(self.stores, access, pages.frame, (*_ACTIONS, *verify_actions(self.stores)))
         routes = [*metrics_routes(self.stores), *health_routes(self.stores), *pages.routes(), *actions.routes()]
         app = make_app(routes, access, proxies, pages.error)
-        self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
+        self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=pages.streams.stop)
         self.stores.connections.add("http", self._listener.connections)
         scheme = "http" if listen.tls is None else "https"
         self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"
@@ -96,10 +96,6 @@ class HttpFront:
     def warm(self) -> None:
         """Prepare, in the background, what the first visitors would wait for. After ``start``."""
         self._listener.run(self._pages.warm())
-
-    def _begin_stop(self) -> None:
-        """On the loop: what would go on without an end ends."""
-        self._pages.streams.stop()
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""

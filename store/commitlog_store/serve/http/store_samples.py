@@ -19,9 +19,7 @@ from commitlog_store.errors import CommitLogError, MessageNotFound
 from commitlog_store.files.limits import fullest_disk, used_bytes
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.timer_messages import TIMER_TOPIC
-from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.lag import GroupLag, group_lags
-from commitlog_store.groups.positions import committed_offsets
 from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.paths import (
     DLQ_TOPIC_PREFIX,
@@ -32,6 +30,7 @@ from commitlog_store.paths import (
 from commitlog_store.queue.topic_config import PERM_READ, PERM_WRITE, read_topic_config
 from commitlog_store.reader import StoreReader, levels_and_timers
 from commitlog_store.serve.connection_counts import PROTOCOL_TYPE, ConnectionCounts
+from commitlog_store.serve.http.pages.groups_now import positions_now
 from commitlog_store.serve.http.samples import LOCAL_DISK, REST, BoundedNames, Samples, Value, add_bounded, summed
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
 from commitlog_store.store import MessageStore, owned_by
@@ -158,7 +157,7 @@ class StoreSamples:
             enqueue_latency(samples, reader, owned_by(self._owned).timer, self._now_ms())
 
     def _of_groups(self, samples: Samples, reader: StoreReader) -> None:
-        offsets = self._offsets(reader)
+        offsets = positions_now(reader, self._owned)
         groups = {one.group_name for one in reader.group_settings()} | set(offsets.groups())
         samples.values.append(("rocketmq_consumer_group_number", (), len(groups)))
         pulled = None if self._owned is None else owned_by(self._owned).groups.pulled.all()
@@ -266,7 +265,12 @@ class StoreSamples:
             "rocketmq_throughput_out_total": stats.topic_get_sizes,
         }
         for names, metrics in ((self._in, ins), (self._out, outs)):
-            _add_topics(samples, names, {metric: _of_topics(values) for metric, values in metrics.items()})
+            # Without topics of consumer groups, as RocketMQ.
+            of_topics = {
+                metric: {topic: value for topic, value in values.items() if not _is_of_group(topic)}
+                for metric, values in metrics.items()
+            }
+            _add_topics(samples, names, of_topics)
         dead = {
             topic.removeprefix(DLQ_TOPIC_PREFIX): count
             for topic, count in stored.items()
@@ -286,10 +290,6 @@ class StoreSamples:
         samples.histograms.append(("commitlog_put_seconds", (), stats.put_seconds))
         samples.histograms.append(("commitlog_pull_seconds", (), stats.get_seconds))
         samples.histograms.append(("rocketmq_message_size", (), stats.put_sizes))
-
-    def _offsets(self, reader: StoreReader) -> ConsumerOffsets:
-        """The owner's positions are in memory, newer than those of the file."""
-        return committed_offsets(reader) if self._owned is None else owned_by(self._owned).groups.offsets
 
     def _add_lags(self, samples: Samples, reader: StoreReader, lags: Iterable[GroupLag]) -> None:
         by_name = {(one.group, one.topic): one for one in lags}
@@ -334,11 +334,6 @@ def _of_archive(samples: Samples, state: ArchiveState) -> None:
     add(("commitlog_archive_uploaded_bytes_total", (), state.uploaded))
     add(("commitlog_archive_failed_total", (), state.failures))
     add(("commitlog_archive_failing", (), bool(state.failure)))
-
-
-def _of_topics(values: Mapping[str, int]) -> dict[str, int]:
-    """Without topics of consumer groups, as RocketMQ."""
-    return {topic: value for topic, value in values.items() if not _is_of_group(topic)}
 
 
 def _is_of_group(topic: str) -> bool:

@@ -57,11 +57,11 @@ def _without_positions(reader: StoreReader, positions: Sequence[GroupPosition], 
     """
     names, problem = set() if asked.owned is None else set(open_groups(asked.owned)), ""
     try:
-        names |= {one.group_name for one in settings_now(reader, asked)}
+        names |= {one.group_name for one in settings_now(reader, asked.owned)}
     except CommitLogError as error:
         problem = str(error)
     names -= {one.group for one in positions}
-    return sorted(names.difference(positions_now(reader, asked).groups()) if names else names), problem
+    return sorted(names.difference(positions_now(reader, asked.owned).groups()) if names else names), problem
 
 
 def _one(reader: StoreReader, asked: Asked) -> Values:
@@ -74,7 +74,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     consumers = open_consumers(asked, group, [(one.topic, one.queue_id) for one in shown])
     settings, problem = None, ""
     try:
-        settings = settings_of_group(reader, asked, group)
+        settings = settings_of_group(reader, asked.owned, group)
     except CommitLogError as error:
         if not rows and not consumers["consumers"]:
             raise

@@ -1,4 +1,4 @@
-"""Positions and settings of consumer groups as they are now: the owner has them in memory, else they are read."""
+"""Positions and settings of consumer groups as they are now: of an owned store in memory, else they are read."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.groups.positions import committed_offsets
 from commitlog_store.reader import StoreReader
-from commitlog_store.serve.http.pages.views import Asked
-from commitlog_store.store import owned_by
+from commitlog_store.store import MessageStore, owned_by
 
 
-def positions_now(reader: StoreReader, asked: Asked) -> ConsumerOffsets:
+def positions_now(reader: StoreReader, owned: MessageStore | None) -> ConsumerOffsets:
     """The positions of all groups, for looking only. ``CorruptConfig``, ``ReadFailed``."""
-    return committed_offsets(reader) if asked.owned is None else owned_by(asked.owned).groups.offsets
+    return committed_offsets(reader) if owned is None else owned_by(owned).groups.offsets
 
 
-def settings_now(reader: StoreReader, asked: Asked) -> Sequence[SubscriptionGroupConfig]:
+def settings_now(reader: StoreReader, owned: MessageStore | None) -> Sequence[SubscriptionGroupConfig]:
     """The settings of all groups that have some, by name. ``CorruptConfig``, ``ReadFailed``."""
-    if asked.owned is None:
+    if owned is None:
         return reader.group_settings()
-    return owned_by(asked.owned).groups.subscription_groups.all()
+    return owned_by(owned).groups.subscription_groups.all()
 
 
-def settings_of_group(reader: StoreReader, asked: Asked, group: str) -> SubscriptionGroupConfig | None:
+def settings_of_group(reader: StoreReader, owned: MessageStore | None, group: str) -> SubscriptionGroupConfig | None:
     """Those of one group; None if it has none. ``CorruptConfig``, ``ReadFailed``."""
-    if asked.owned is None:
+    if owned is None:
         return next(iter(reader.group_settings(group)), None)
-    return owned_by(asked.owned).groups.subscription_groups.get(group)
+    return owned_by(owned).groups.subscription_groups.get(group)

@@ -44,7 +44,7 @@ def past_figures(reader: StoreReader, asked: Asked) -> PastFigures:
     if topic:
         reader.queue_ids(topic)
         return of_topic(ring, span, time.time(), topic)
-    groups = [group for group in positions_now(reader, asked).groups() if not is_system_group(group)]
+    groups = [group for group in positions_now(reader, asked.owned).groups() if not is_system_group(group)]
     return of_store(ring, span, time.time(), groups)
 
 
