@@ -117,7 +117,7 @@ def _redrive_all(
         with transaction:
             if piece.rows:
                 transaction.put_messages(piece.rows)
-            transaction.add_positions(group, {piece.queue: piece.position}, _always, _ignore)
+            transaction.add_positions(group, {piece.queue: piece.position}, lambda: True, lambda _: None)
         result = transaction.result
         if result is not None and not result.already_there:
             done += len(piece.rows)
@@ -177,11 +177,3 @@ def _rows(batch: pa.RecordBatch, group: str, topic: str, to: RedriveTo) -> list[
         born_ms = None if microseconds is None else microseconds // 1000
         row["bornTimestamp"] = born_ms if born_ms is not None and is_timestamp(born_ms) else None
     return rows
-
-
-def _always() -> bool:
-    return True
-
-
-def _ignore(is_committed: bool) -> None:
-    del is_committed

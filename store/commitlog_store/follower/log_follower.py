@@ -188,10 +188,10 @@ class LogFollower:
             refuse_other_sizes(self.path, settings, answer.settings, broker)
         return settings
 
-    def _mark(self) -> Callable[[], None]:
+    def _mark(self) -> Callable[[], None] | None:
         """Mark the store as a mirror at once, if it has no log or is one. Else it may be the wrong directory.
 
-        Returns what is to be done when the master's log has turned out to be its own. ``InvalidValue`` for a store
+        Returns what marks it later, when the master's log has turned out to be its own. ``InvalidValue`` for a store
         that was promoted or superseded.
         """
         mark, log = read_mark(self.path), self._owned.replica_log
@@ -203,7 +203,7 @@ class LogFollower:
         if mark is None and log.end > log.start:
             return note
         note()
-        return _nothing
+        return None
 
     @property
     def status(self) -> FollowerStatus:
@@ -262,10 +262,6 @@ class LogFollower:
         return f"<LogFollower of {self.master} at {self.path!r}>"
 
 
-def _nothing() -> None:
-    """Nothing is to be done."""
-
-
 def _check_options(ack: Ack, *, access_keys: bool, config_from: bool) -> None:
     """``InvalidValue``. Whether ``access_keys`` and ``config_from`` are given."""
     if ack not in ("none", "received", "synced"):
@@ -305,7 +301,7 @@ class _Following:
         config: MessageStoreConfig,
         ack: Ack,
         security: Security | None,
-        on_compared: Callable[[], None],
+        on_compared: Callable[[], None] | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._master = master
@@ -542,8 +538,9 @@ class _Following:
             frames.take(size)
         if frames.start != self._log.received_end:
             return False
-        self._on_compared()
-        self._on_compared = _nothing
+        if self._on_compared is not None:
+            self._on_compared()
+            self._on_compared = None
         return True
 
     def _no_continuation(self, offset: int) -> LogDiverged:
@@ -554,7 +551,7 @@ class _Following:
         return self._diverged(offset, how)
 
     def _diverged(self, offset: int, how: str) -> LogDiverged:
-        if self._on_compared is _nothing:
+        if self._on_compared is None:
             message = (
                 f"The log of the master at {self._master} does not continue the mirror {self._owned.path}, which ends "
                 f"at physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another "

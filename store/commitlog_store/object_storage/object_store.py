@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, ArchiveNotFound, CommitLogError
 from commitlog_store.files import disk
@@ -325,7 +325,10 @@ class ObjectStore:
             advice = "run as a user who may, or change its mode"
             raise ArchiveAccessRefused(f"No permission to {what} {where}: {advice}.", name=name) from None
         if kind is Failure.ACCESS:
-            _refuse_access(client, what, where, name, error)
+            raise ArchiveAccessRefused(
+                f"Object storage refuses to let this client {what} {where}: {client.said(error)}. {client.credentials}",
+                name=name,
+            ) from None
         if attempts:
             again = f", asked for {attempts} times" if attempts > 1 else ""
             # Not `from error`: its own text may have a signed URL.
@@ -342,10 +345,3 @@ def _fetched(*parts: bytes | memoryview) -> StorageStats:
 
 class _Short(Exception):
     """An answer of fewer bytes than were asked for."""
-
-
-def _refuse_access(client: StorageClient, what: str, where: str, name: str, error: Exception) -> NoReturn:
-    raise ArchiveAccessRefused(
-        f"Object storage refuses to let this client {what} {where}: {client.said(error)}. {client.credentials}",
-        name=name,
-    ) from None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from commitlog_store.consumers.consumer import Consumer, note_client
-from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, ConsumerClosed
 from commitlog_store.message import MessageExt
 from commitlog_store.remote.put_wire import encode_rows
@@ -85,16 +84,6 @@ def _commit(writer: StoreWriter, session: Session, done: Sequence[Place], sync: 
         consumer.commit(sync=sync, in_transaction=transaction_of(writer.sessions.kept_of(transaction)))
 
 
-def _retry(
-    _: StoreWriter, session: Session, done: Sequence[Place], message: MessageExt, delay_level: int
-) -> PutMessageResult:
-    return _consumer_of(session, done).retry(message, delay_level)
-
-
-def _positions(_: StoreWriter, session: Session, done: Sequence[Place]) -> list[Place]:
-    return [(*queue, offset) for queue, offset in _consumer_of(session, done).positions().items()]
-
-
 # Each takes the writer, the client's session, and the call's other arguments.
 CONSUMER_CALLS: Mapping[str, Callable[..., Any]] = {
     "open_consumer": _open,
@@ -103,7 +92,9 @@ CONSUMER_CALLS: Mapping[str, Callable[..., Any]] = {
     "acknowledge": _acknowledge,
     "commit_positions": _commit,
     "rewind": lambda _, session, done: _consumer_of(session, done).rewind(),
-    "retry": _retry,
+    "retry": lambda _, session, done, *given: _consumer_of(session, done).retry(*given),
     "seek": lambda _, session, done, *place: _consumer_of(session, done).seek(*place),
-    "positions": _positions,
+    "positions": lambda _, session, done: [
+        (*queue, offset) for queue, offset in _consumer_of(session, done).positions().items()
+    ],
 }

@@ -131,11 +131,6 @@ def _query_keys(
     return bytes(sink.getvalue())
 
 
-def _metadata(reader: StoreReader, table: str) -> bytes:
-    """As an Arrow IPC stream. ``InvalidValue`` for the findings: reading the whole store has no bound."""
-    return _as_stream(table_of(reader, table))
-
-
 def _waiting_timers(reader: StoreReader, after: int) -> bytes:
     """Those that lie after a place in the log, at most so many as an answer has, as an Arrow IPC stream."""
     found = reader.waiting_timers()
@@ -168,7 +163,8 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "physical_bounds": StoreReader.physical_bounds,
     "aborted": lambda reader: reader.aborted,
     "facts": lambda reader, assessed: reader.facts(assessed=assessed),
-    "metadata": _metadata,
+    # ``InvalidValue`` for the findings: reading the whole store has no bound.
+    "metadata": lambda reader, table: _as_stream(table_of(reader, table)),
     "checkpoint": StoreReader.checkpoint,
     "index_files": StoreReader.index_files,
     "get_message": lambda reader, topic, queue_id, offset, count, size, wanted: reader.get_message(

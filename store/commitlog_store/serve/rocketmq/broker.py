@@ -19,7 +19,6 @@ from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.answering import ThreadsOf, WaitingRequests
 from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
-from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
 from commitlog_store.serve.rocketmq.name_server import DEFAULT_PORT as NAME_SERVER_PORT
@@ -207,14 +206,10 @@ def _processors(
         SendMessageProcessor(
             StorePuts(owned, server.loop, server.is_alone),
             topics,
-            _retry_max_times(groups.groups),
+            lambda group: groups.groups.settings(group).retry_max_times,
             threads_of(_SEND),
             models=own_topics(identity),
             has_locks=groups.locks.has_locks,
         ),
         PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, threads_of),
     )
-
-
-def _retry_max_times(groups: ConsumerGroups) -> Callable[[str], int]:
-    return lambda group: groups.settings(group).retry_max_times

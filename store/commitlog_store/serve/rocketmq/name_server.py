@@ -97,7 +97,8 @@ class NameServerRegistration:
                 await asyncio.sleep(_LOOK_S if known is not None else 10 * _LOOK_S)
         finally:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._send_to_all(self._farewell()), 1.0)
+                farewell = RemotingCommand(code=RequestCode.UNREGISTER_BROKER, opaque=1, fields=self._header())
+                await asyncio.wait_for(self._send_to_all(farewell), 1.0)
             for server in self._servers:
                 server.close()
 
@@ -117,9 +118,6 @@ class NameServerRegistration:
         }
         fields = {**self._header(), "haServerAddr": self._ha_address, "compressed": "false", "bodyCrc32": "0"}
         return RemotingCommand(code=RequestCode.REGISTER_BROKER, opaque=1, fields=fields, body=orjson.dumps(body))
-
-    def _farewell(self) -> RemotingCommand:
-        return RemotingCommand(code=RequestCode.UNREGISTER_BROKER, opaque=1, fields=self._header())
 
     def _header(self) -> dict[str, str]:
         identity = self._identity

@@ -40,12 +40,8 @@ class HeldPull:
 
     def end(self) -> None:
         """Wait no longer. ``wake`` is not called any more."""
-        self.wake = _nothing
+        self.wake = lambda: None
         self._registered.close()
-
-
-def _nothing() -> None:
-    pass
 
 
 class PullRequestHoldService:

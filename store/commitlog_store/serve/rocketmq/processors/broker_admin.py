@@ -59,7 +59,7 @@ class BrokerAdminProcessor(Processor):
         return {
             RequestCode.GET_BROKER_CLUSTER_INFO: answered_here(self._cluster),
             RequestCode.GET_BROKER_CONFIG: answered_here(self._config),
-            RequestCode.GET_BROKER_RUNTIME_INFO: answered_in_thread(self._in_thread, self._figures),
+            RequestCode.GET_BROKER_RUNTIME_INFO: answered_in_thread(self._in_thread, self._runtime_info),
             RequestCode.GET_ALL_DELAY_OFFSET: answered_in_thread(self._in_thread, self._delay_offsets),
         }
 
@@ -87,20 +87,17 @@ class BrokerAdminProcessor(Processor):
         version = '{"counter":0,"stateVersion":0,"timestamp":0}'
         return request.answer(ResponseCode.SUCCESS, fields={"version": version}, body=body.encode())
 
-    def _figures(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        return request.answer(ResponseCode.SUCCESS, body=encode_body({"table": self._runtime_info()}))
-
     def _delay_offsets(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """How far each delay level is delivered: what slaves copy."""
         with self._readers.lent() as reader:
             table = {one.level: one.position for one in reader.delay_levels()}
         return request.answer(ResponseCode.SUCCESS, body=encode_body({"offsetTable": number_names(table)}))
 
-    def _runtime_info(self) -> dict[str, str]:
+    def _runtime_info(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         stats, now_ms = self._store.stats(), int(time.time() * 1000)
         first, end = self._store.physical_bounds()
         put, got = _rates(stats.put_tps), _rates(stats.get_tps)
-        return {
+        table = {
             **_NO_POOLS,
             **_NO_TIMERS,
             "EndTransactionQueueSize": "0",
@@ -134,6 +131,7 @@ class BrokerAdminProcessor(Processor):
             "runtime": _duration((now_ms - self._started_ms) // 1000),
             "startAcceptSendRequestTimeStamp": str(self._started_ms),
         }
+        return request.answer(ResponseCode.SUCCESS, body=encode_body({"table": table}))
 
     def _earliest_ms(self, log_start: int) -> int:
         """When the log's first message was stored; -1 where there is none, or where it cannot be read."""

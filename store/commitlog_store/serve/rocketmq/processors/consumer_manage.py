@@ -67,8 +67,12 @@ class ConsumerManageProcessor(Processor):
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: answered_here(self._consumers),
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_position,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_position,
-            RequestCode.GET_MAX_OFFSET: answered_in_thread(of_offsets, self._max_offset),
-            RequestCode.GET_MIN_OFFSET: answered_in_thread(of_offsets, self._min_offset),
+            RequestCode.GET_MAX_OFFSET: answered_in_thread(
+                of_offsets, lambda request, _: _offset(request, self._bounds(request).max_offset)
+            ),
+            RequestCode.GET_MIN_OFFSET: answered_in_thread(
+                of_offsets, lambda request, _: _offset(request, self._bounds(request).min_offset)
+            ),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answered_in_thread(of_offsets, self._search),
             RequestCode.GET_EARLIEST_MSG_STORETIME: answered_in_thread(of_offsets, self._earliest),
         }
@@ -136,12 +140,6 @@ class ConsumerManageProcessor(Processor):
 
     def _later(self, request: RemotingCommand, work: Work) -> Awaitable[RemotingCommand]:
         return self._of_positions(lambda: answer_of(request, work))
-
-    def _max_offset(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        return _offset(request, self._bounds(request).max_offset)
-
-    def _min_offset(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        return _offset(request, self._bounds(request).min_offset)
 
     def _bounds(self, request: RemotingCommand) -> QueueInfo:
         topic, queue_id = _queue_of(request)

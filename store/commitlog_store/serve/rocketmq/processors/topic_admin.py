@@ -83,21 +83,19 @@ class TopicAdminProcessor(Processor):
     def _create(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         topic = text_field(request, "topic")
         with self._times.of_topic(topic):
-            self._create_or_change(request, topic)
+            _refuse_system_topic(topic)
+            is_multi_tag = request.fields.get("topicFilterType") == "MULTI_TAG"
+            members: dict[str, Any] = {
+                "readQueueNums": int_field(request, "readQueueNums"),
+                "writeQueueNums": int_field(request, "writeQueueNums"),
+                "perm": int_field(request, "perm"),
+                "topicFilterType": "MULTI_TAG" if is_multi_tag else "SINGLE_TAG",
+                "topicSysFlag": int_field(request, "topicSysFlag", 0),
+                "order": flag_field(request, "order"),
+            }
+            changes = _attributes(request.fields.get("attributes", ""))
+            self._engine.run(lambda: self._set(topic, members, changes))
         return request.answer(ResponseCode.SUCCESS)
-
-    def _create_or_change(self, request: RemotingCommand, topic: str) -> None:
-        _refuse_system_topic(topic)
-        members: dict[str, Any] = {
-            "readQueueNums": int_field(request, "readQueueNums"),
-            "writeQueueNums": int_field(request, "writeQueueNums"),
-            "perm": int_field(request, "perm"),
-            "topicFilterType": "MULTI_TAG" if request.fields.get("topicFilterType") == "MULTI_TAG" else "SINGLE_TAG",
-            "topicSysFlag": int_field(request, "topicSysFlag", 0),
-            "order": flag_field(request, "order"),
-        }
-        changes = _attributes(request.fields.get("attributes", ""))
-        self._engine.run(lambda: self._set(topic, members, changes))
 
     def _set(self, topic: str, members: Mapping[str, Any], changes: Mapping[str, str | None]) -> None:
         """On the job thread, so that two requests do not change one topic at once."""
