@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from commitlog_store.files.addresses import address_text
+
 _DESCRIPTORS = "/proc/self/fd"
 # ``tcpi_bytes_received``, since Linux 4.1.
 _BYTES_RECEIVED = struct.Struct("=128xQ")
@@ -77,5 +79,4 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket | None]:
 
 
 def _text(host: str, port: int) -> str:
-    host = host.removeprefix("::ffff:")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_text(host.removeprefix("::ffff:"), port)

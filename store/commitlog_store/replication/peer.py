@@ -15,6 +15,7 @@ import weakref
 from typing import NamedTuple
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.files.addresses import address_text, parse_host_port
 
 _DEFAULT_PORT = 10_912
 
@@ -29,20 +30,15 @@ class MasterAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 def parse_address(text: str, default_port: int = _DEFAULT_PORT) -> MasterAddress:
     """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
-    wrong = InvalidValue(f"An address is HOST:PORT, such as 10.0.0.5:{default_port}, not {text!r}.")
-    host, separator, port = (text, "", "") if text.endswith("]") else text.rpartition(":")
-    if not separator:
-        host, port = text, str(default_port)
-    host = host.removeprefix("[").removesuffix("]")
-    is_url = "/" in host
-    if is_url or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
-        raise wrong
-    return MasterAddress(host, int(port))
+    found = parse_host_port(text, default_port)
+    if found is None or "/" in found[0] or not found[1]:
+        raise InvalidValue(f"An address is HOST:PORT, such as 10.0.0.5:{default_port}, not {text!r}.")
+    return MasterAddress(*found)
 
 
 class Hangup:

@@ -8,7 +8,6 @@ Source: RocketMQ ``store/ha/HAService.java``, ``store/ha/DefaultHAService.java``
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import select
 import socket
@@ -24,6 +23,7 @@ from commitlog_store.engine.stats import SlaveState
 from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import CommitLogError, ListenFailed, ReplicaStore, TooManyOpenFiles
 from commitlog_store.files import disk
+from commitlog_store.files.addresses import address_text, ip_address
 from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.replication.connection import HAConnection, MasterIdentity
 from commitlog_store.replication.epoch_reporter import EpochReporter
@@ -82,7 +82,7 @@ class HAService(Subject):
     @property
     def address(self) -> str | None:
         """HOST:PORT on which slaves are served; None without."""
-        return None if self._listener is None else _text_of(self._listener.getsockname())
+        return None if self._listener is None else address_text(*self._listener.getsockname()[:2])
 
     def slaves(self) -> tuple[SlaveState, ...]:
         """The connected slaves, in the order in which they came."""
@@ -162,7 +162,7 @@ class HAService(Subject):
         return 0.0
 
     def _serve(self, peer: socket.socket, place: tuple[str, int]) -> None:
-        address = _text_of(place)
+        address = address_text(*place[:2])
         if not self._allows(place[0]):
             _LOG.warning("%s is not allowed to connect as a slave (ha_allow): closed", address)
             peer.close()
@@ -185,8 +185,7 @@ class HAService(Subject):
     def _allows(self, host: str) -> bool:
         if not self._allowed:
             return True
-        found = ipaddress.ip_address(host.partition("%")[0])
-        found = getattr(found, "ipv4_mapped", None) or found
+        found = ip_address(host)
         return any(found in network for network in self._allowed)
 
     def _end_failed(self, connection: HAConnection) -> None:
@@ -245,13 +244,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise ListenFailed(
             "listen for slaves on",
-            path=_text_of((host, port)),
+            path=address_text(host, port),
             cause=error,
             advice="Does another store or a broker use it? Choose another port (ha_listen_address; 0 is any free one).",
         ) from error
     return listener
-
-
-def _text_of(place: tuple[str, int]) -> str:
-    host, port = place[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
+from commitlog_store.files.addresses import address_text, parse_host_port
 from commitlog_store.remote.connection import DEFAULT_PORT
 
 _LOG = logging.getLogger(__name__)
@@ -51,17 +52,13 @@ class ListenSettings:
         default_port: int = DEFAULT_PORT,
     ) -> ListenSettings:
         """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
-        host, separator, port = (text, "", "") if text.endswith("]") else text.rpartition(":")
-        if not separator:
-            host, port = text, str(default_port)
-        host = host.removeprefix("[").removesuffix("]")
-        is_port = text.isdigit()  # no host has such a name
-        if is_port or not host or not (port.isascii() and port.isdigit()) or int(port) >= 65_536:
+        found = None if text.isdigit() else parse_host_port(text, default_port)  # no host has a number as its name
+        if found is None:
             raise InvalidValue(f"A server listens on HOST:PORT, such as 127.0.0.1:{default_port}, not on {text!r}.")
-        return cls(host=host, port=int(port), tls=tls, tokens=tokens)
+        return cls(host=found[0], port=found[1], tls=tls, tokens=tokens)
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
     @property
     def location(self) -> str:

@@ -10,8 +10,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Scope
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.files.addresses import IpAddress, ip_address
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # A name or an IPv4 address, or an IPv6 address in brackets, with a port.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -74,7 +74,7 @@ class TrustedProxies:
                 break
         return found
 
-    def _has(self, address: _Address) -> bool:
+    def _has(self, address: IpAddress) -> bool:
         return any(address in network for network in self.networks)
 
 
@@ -97,13 +97,11 @@ def _without_port(text: str) -> str:
     return text if found is None else found[1] or found[2]
 
 
-def _address(text: str) -> _Address | None:
+def _address(text: str) -> IpAddress | None:
     try:
-        address = ipaddress.ip_address(text)
+        return ip_address(text)
     except ValueError:
         return None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address if mapped is None else mapped
 
 
 def _last(headers: Headers, name: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from commitlog_store.files.addresses import address_text
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import parse_subscription
 from commitlog_store.format.java_hash import string_hash_code
@@ -261,7 +262,6 @@ class ClientRegistry:
             raise RequestFault(ResponseCode.SYSTEM_BUSY, f"{MOST_CLIENTS} clients are connected, and no more can be")
 
     def unregister_consumer(self, connection: Connection, group: str, *, notifies: bool = True) -> None:
-        """A consumer leaves its group."""
         info = self._consumers.get(group)
         if info is None or info.clients.pop(connection, None) is None:
             return
@@ -274,7 +274,6 @@ class ClientRegistry:
             self._notify(group)
 
     def unregister_producer(self, connection: Connection, group: str) -> None:
-        """A producer leaves its group."""
         clients = self._producers.get(group, {})
         if clients.pop(connection, None) is None:
             return
@@ -292,7 +291,6 @@ class ClientRegistry:
             del self._groups_of[connection]
 
     def connection_lost(self, connection: Connection) -> None:
-        """The client leaves all its groups."""
         consumers, producers = self._groups_of.get(connection, (set(), set()))
         for group in list(consumers):
             self.unregister_consumer(connection, group)
@@ -357,7 +355,7 @@ class ClientRegistry:
         return len(connections), [
             GroupClient(
                 one.client_id,
-                _address_text(*connection.address),
+                address_text(*connection.address),
                 one.language,
                 version_text(one.version),
                 one.since_ms,
@@ -368,13 +366,11 @@ class ClientRegistry:
         ]
 
     def consumer(self, group: str, client_id: str) -> tuple[Connection, Client] | None:
-        """The consumer of that id in the group."""
         info = self._consumers.get(group)
         found = () if info is None else info.clients.items()
         return next((one for one in found if one[1].client_id == client_id), None)
 
     def producers(self, group: str) -> Mapping[Connection, Client]:
-        """The connected producers of the group."""
         return self._producers.get(group, {})
 
     def producer_of(self, group: str) -> Connection | None:
@@ -399,10 +395,6 @@ class ClientRegistry:
                 continue
             for connection in list(info.clients):
                 connection.send(one_way(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
-
-
-def _address_text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.files.addresses import ip_address
 
 # Numbers of an address: 4 from 0 to 255, or 8 from 0 to 65,535.
 _Parts: TypeAlias = tuple[int, ...]
@@ -51,11 +52,9 @@ class RemoteAddresses:
 @functools.lru_cache(maxsize=4096)
 def _parts_of(address: str) -> _Parts | None:
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = ip_address(address)
     except ValueError:
         return None
-    if isinstance(found, ipaddress.IPv6Address):
-        found = found.ipv4_mapped or found  # a client of IPv4 at a socket of IPv6
     if isinstance(found, ipaddress.IPv4Address):
         return tuple(found.packed)
     return tuple(int.from_bytes(found.packed[at : at + 2], "big") for at in range(0, 16, 2))
