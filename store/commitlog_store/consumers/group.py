@@ -99,13 +99,11 @@ class ConsumerGroup:
             return len(self._members)
 
     def note_client(self, member: int, client: MemberClient) -> None:
-        """Note the client of a server, for which a member reads."""
         with self._lock:
             if member in self._members:
                 self._members[member] = self._members[member]._replace(client=client)
 
     def members(self, most: int) -> list[GroupMember]:
-        """The first ``most`` members."""
         with self._lock:
             return [self._shown(number) for number in islice(self._members, most)]
 

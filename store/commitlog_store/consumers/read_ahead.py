@@ -52,7 +52,6 @@ class ReadAhead:
 
     @property
     def message_count(self) -> int:
-        """How many messages wait."""
         return len(self._messages)
 
     @property
@@ -98,7 +97,6 @@ class ReadAhead:
         return Moved(pulled.status, rows, pulled.next_begin_offset)
 
     def hand_out_messages(self, count: int) -> list[MessageExt]:
-        """Up to so many of the messages that wait."""
         found: list[MessageExt] = []
         while self._messages and len(found) < count:
             progress, message = self._messages[0]

@@ -114,7 +114,6 @@ def prepare_mirror(
 
 
 def has_log(path: str) -> bool:
-    """Whether the directory has a log file."""
     log = os.path.join(path, COMMIT_LOG)
     return disk.exists(log) and any(parse_file_name(name) is not None for name in disk.list_names(log))
 

@@ -60,7 +60,6 @@ class PulledOffsets:
             self._offsets.pop((group, topic, queue_id), None)
 
     def forget_all(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Forget a group, or a topic."""
         for queue in list(self._offsets):
             if queue[0] == group or queue[1] == topic:
                 self._offsets.pop(queue, None)

@@ -24,7 +24,6 @@ class StorageCounter:
         return self._stats
 
     def add(self, some: StorageStats) -> None:
-        """Count some more."""
         with self._lock:
             self._stats += some
         if self._around is not None:

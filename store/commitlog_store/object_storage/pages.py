@@ -379,7 +379,6 @@ class _Fetcher:
         return self._objects.piece(source.name, first * PAGE, min(last * PAGE, source.size))
 
     def _keep(self, source: StoredObject, first: int, data: memoryview) -> None:
-        """Keep pages in the cache, from a number on."""
         if self._cache is None:
             return
         for at in range(0, len(data), PAGE):

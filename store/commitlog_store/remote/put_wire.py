@@ -154,7 +154,6 @@ Outcome = PutMessageResult | bytes
 
 
 def encode_rows(rows: Rows) -> memoryview:
-    """The rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write(rows)

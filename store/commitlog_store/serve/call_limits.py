@@ -155,7 +155,6 @@ class CallLimits:
         self._stopping = True
 
     def is_stopping(self) -> bool:
-        """Whether ``stop`` was called."""
         return self._stopping
 
     def calls_of_peers(self) -> dict[str, int]:

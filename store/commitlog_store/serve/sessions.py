@@ -107,7 +107,6 @@ class Sessions:
         return name
 
     def close(self, name: str) -> None:
-        """End a session, if it exists."""
         with self._lock:
             gone = [self._remove(name)] if name in self._sessions else []
         _discard(gone)
@@ -169,7 +168,6 @@ class Sessions:
         self._sessions.move_to_end(name)
 
     def __contains__(self, name: str) -> bool:
-        """Whether a session exists."""
         return name in self._sessions
 
     def kept_of(self, name: str) -> Consumer | Transaction | None:

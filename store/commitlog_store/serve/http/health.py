@@ -92,7 +92,6 @@ class Health:
 
 
 def health_routes(stores: ServedStores) -> Sequence[HttpRoute]:
-    """``/healthz`` and ``/readyz``."""
     health = Health(stores)
     return [
         HttpRoute(path="/healthz", answer=health.healthz, is_open=True),

@@ -105,7 +105,6 @@ def flag_field(request: RemotingCommand, name: str, *, default: bool = False) ->
 
 
 def status_code(status: PutMessageStatus) -> ResponseCode:
-    """How a put went, as the code of an answer."""
     return _STATUS_CODES.get(status, ResponseCode.SYSTEM_ERROR)
 
 
@@ -138,15 +137,12 @@ def answer_of(request: RemotingCommand, work: Work) -> RemotingCommand:
 
 
 def answered_here(answer: Callable[[RemotingCommand, Connection], RemotingCommand]) -> Handler:
-    """A handler that answers at once."""
     return lambda request, connection: answer_of(request, lambda: answer(request, connection))
 
 
 def answered_in_thread(
     in_thread: InThread, answer: Callable[[RemotingCommand, Connection], RemotingCommand]
 ) -> Handler:
-    """A handler whose answer is made in another thread."""
-
     def handle(request: RemotingCommand, connection: Connection) -> Awaitable[RemotingCommand]:
         return in_thread(lambda: answer_of(request, lambda: answer(request, connection)))
 

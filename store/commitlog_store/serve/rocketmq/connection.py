@@ -65,7 +65,7 @@ class ConnectionTable(Protocol):
     def made(self, connection: RemotingConnection) -> None: ...
     def lost(self, connection: RemotingConnection) -> None: ...
     def wait_for_room(self, connection: RemotingConnection) -> None:
-        """Call ``go_on`` when fewer bytes are in flight."""
+        """Call ``set_reading`` when fewer bytes are in flight."""
 
     def took_less(self) -> None:
         """Fewer bytes are in flight than before."""
@@ -113,11 +113,11 @@ class RemotingConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """A client that does not read its answers is not asked for more requests."""
         self._is_writable = False
-        self._set_reading()
+        self.set_reading()
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self._set_reading()
+        self.set_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -185,7 +185,7 @@ class RemotingConnection(asyncio.BufferedProtocol):
             self._drop_half()  # before others are judged by it, not only when the loop reports the loss
             self._give_up("half a frame, while the half frames of all clients together take too much memory")
         elif self._table.bytes_in_flight > limits.all_bytes_in_flight:
-            self._set_reading()
+            self.set_reading()
 
     # Requests and answers.
 
@@ -232,14 +232,14 @@ class RemotingConnection(asyncio.BufferedProtocol):
         if self._in_flight > self._limits.bytes_in_flight or (
             self._table.bytes_in_flight > self._limits.all_bytes_in_flight
         ):
-            self._set_reading()
+            self.set_reading()
 
     def _end(self, size: int) -> None:
         self.requests -= 1
         self._in_flight -= size
         self._count(-size)
         if not self._is_reading:
-            self._set_reading()
+            self.set_reading()
 
     def _await(self, request: RemotingCommand, outcome: Awaitable[RemotingCommand], size: int) -> None:
         future = asyncio.ensure_future(outcome, loop=self._loop)
@@ -302,7 +302,7 @@ class RemotingConnection(asyncio.BufferedProtocol):
         if size < 0:
             self._table.took_less()
 
-    def _set_reading(self) -> None:
+    def set_reading(self) -> None:
         """Read on, or pause, as writing and bounds say."""
         too_many = self._table.bytes_in_flight > self._limits.all_bytes_in_flight
         wanted = self._is_writable and self._in_flight <= self._limits.bytes_in_flight and not too_many
@@ -315,10 +315,6 @@ class RemotingConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
-
-    def go_on(self) -> None:
-        """Look at the bounds again."""
-        self._set_reading()
 
     def close_if_idle(self, now: float) -> None:
         """Close the connection if it was not used for too long; half frames do not count."""
@@ -341,7 +337,6 @@ class RemotingConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -121,7 +121,6 @@ class ConsumerGroups:
         self._engine.state.refuse_closed()  # afterwards: closing saves what was set before it began
 
     def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note how far the group's consumers have pulled."""
         self._groups.pulled.note(group, topic, queue_id, next_offset)
 
     def forget_pulled(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:

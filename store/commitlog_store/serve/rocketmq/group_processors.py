@@ -59,5 +59,4 @@ class GroupProcessors:
         )
 
     def close(self) -> None:
-        """Close what is open for reading."""
         self.readers.close()

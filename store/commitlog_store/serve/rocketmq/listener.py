@@ -157,7 +157,7 @@ class RemotingServer:
         if self._waiting and self.bytes_in_flight <= self.limits.all_bytes_in_flight:
             waiting, self._waiting = self._waiting, []
             for connection in waiting:
-                self.loop.call_soon(connection.go_on)
+                self.loop.call_soon(connection.set_reading)
 
     # The loop.
 
@@ -271,7 +271,6 @@ class _TurnSelector(selectors.DefaultSelector):
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-    """Return when there is something to read."""
     found: asyncio.Future[None] = loop.create_future()
     loop.add_reader(connection, lambda: None if found.done() else found.set_result(None))
     try:

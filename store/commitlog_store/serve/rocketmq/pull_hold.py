@@ -57,12 +57,10 @@ class PullRequestHoldService:
         self.is_released = False
 
     def __len__(self) -> int:
-        """The number of pulls that are held."""
         return len(self._held)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more are held."""
         return self.is_released or len(self._held) >= MOST_HELD
 
     def hold(self, interest: Interest, wake: Callable[[], None]) -> HeldPull:

@@ -50,7 +50,6 @@ class AuditLog:
 
 
 def event_of(error: Exception, *, is_atomic: bool) -> Event:
-    """The event of an action that ended with an error."""
     if isinstance(error, OutcomeUnknown):
         return "unknown"
     return "refused" if is_atomic and isinstance(error, Refused) else "failed"

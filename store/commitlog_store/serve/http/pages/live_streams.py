@@ -33,7 +33,6 @@ class LiveStreams:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End all streams."""
         self._stopping.set()
 
     def stream(self, make: Callable[[], Awaitable[str]]) -> Response:

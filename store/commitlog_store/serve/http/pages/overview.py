@@ -41,7 +41,6 @@ def _look(reader: StoreReader, asked: Asked) -> Values:
 
 
 def _disk_of(reader: StoreReader) -> Values:
-    """How full the disk of the log is."""
     log = reader.paths.commit_log
     return {
         "total": disk_size(log),

@@ -47,7 +47,6 @@ def moment(milliseconds: int | None) -> str | Markup:
 
 
 def ago(milliseconds: int | None) -> str:
-    """How long ago a time was."""
     if milliseconds is None:
         return "–"
     return f"{duration_text(max(int(time.time() * 1000) - milliseconds, 0))} ago"

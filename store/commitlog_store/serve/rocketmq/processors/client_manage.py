@@ -53,7 +53,6 @@ class ClientManageProcessor(Processor):
         }
 
     def connection_lost(self, connection: Connection) -> None:
-        """The client leaves its groups."""
         self._clients.connection_lost(connection)
 
     def _heartbeat(self, request: RemotingCommand, connection: Connection) -> Answered:
