@@ -14,6 +14,7 @@ import queue
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,15 +78,12 @@ class PageLimits:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Neighbouring pages that are fetched together. ``data`` or ``error`` is there once it is not ``pending``."""
+    """Neighbouring pages that are fetched together."""
 
     source: StoredObject
     first: int
     last: int
-    data: memoryview = field(default_factory=lambda: memoryview(b""))
-    error: BaseException | None = None
-    # Locked until then: a wait for a lock is one that Ctrl-C ends.
-    pending: threading.Lock = field(default_factory=threading.Lock)
+    data: Future[memoryview] = field(default_factory=Future)
     # For whom it was fetched ahead, until it is read.
     owner: ReadAhead | None = None
 
@@ -220,7 +218,6 @@ class ObjectPages:
 
     def _order(self, source: StoredObject, first: int, last: int) -> _Run:
         run = _Run(source, first, last)
-        run.pending.acquire()
         for number in range(first, last):
             self._by_page[source.key, number] = run
         self._runs[id(run)] = run
@@ -238,12 +235,11 @@ class ObjectPages:
             self._runs.move_to_end(id(run))
         self._drop()
         self._order_ahead()
-        with run.pending:
-            pass
-        if run.error is not None:
+        try:
+            return run.data.result()
+        except BaseException:
             self._forget(run)
-            raise run.error
-        return run.data
+            raise
 
     def _disown(self, run: _Run) -> None:
         if run.owner is not None:
@@ -259,7 +255,7 @@ class ObjectPages:
         for run in list(self._runs.values()):
             if self._kept <= most:
                 return
-            if run.owner is None and not run.pending.locked():
+            if run.owner is None and run.data.done():
                 self._forget(run)
 
     def _forget(self, run: _Run) -> None:
@@ -326,10 +322,9 @@ class _Fetcher:
         """Fetch one run after the other, up to None."""
         while (run := jobs.get()) is not None:
             try:
-                run.data = self._fetched(run)
+                run.data.set_result(self._fetched(run))
             except BaseException as error:  # noqa: BLE001 - it is raised where the bytes are asked for
-                run.error = error
-            run.pending.release()
+                run.data.set_exception(error)
             del run
 
     def _fetched(self, run: _Run) -> memoryview:
