@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from commitlog_store.errors import CommitLogError
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.positions import queues_of
 from commitlog_store.groups.pulled_offsets import PulledQueue
 from commitlog_store.paths import DLQ_TOPIC_PREFIX
 from commitlog_store.queue.views import QueueInfo, ReaderView
@@ -69,14 +69,9 @@ def group_lags(
 
 
 def _bounds(reader: ReaderView, topics: Iterable[str]) -> dict[str, list[QueueInfo]]:
-    queues: list[tuple[str, int]] = []
-    for topic in sorted(topics):
-        try:
-            queues += [(topic, queue_id) for queue_id in reader.queue_ids(topic)]
-        except CommitLogError:
-            continue  # it is deleted, or was never filled
+    queues, _ = queues_of(reader, topics)  # a topic without queues is deleted, or was never filled
     found: dict[str, list[QueueInfo]] = {}
-    for info in reader.queue_infos(queues):
+    for info in reader.queue_infos([(topic, queue_id) for topic, ids in queues.items() for queue_id in ids]):
         found.setdefault(info.topic, []).append(info)
     return found
 

@@ -9,7 +9,7 @@ Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``getConsumeSta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -154,7 +154,7 @@ def group_positions(
     topics = {topic for _, topic in committed}
     for name in {name for name, _ in committed}:
         topics |= {RETRY_TOPIC_PREFIX + name, DLQ_TOPIC_PREFIX + name}
-    queues, errors = _queues(reader, topics)
+    queues, errors = queues_of(reader, topics)
     wanted = [(topic, queue_id) for topic in sorted(queues) for queue_id in queues[topic]]
     bounds = dict(zip(wanted, reader.queue_infos(wanted), strict=True))
     stored = _stored_times(times or reader.store_timestamps, committed, queues, bounds)
@@ -180,7 +180,7 @@ def group_positions(
     return rows
 
 
-def _queues(reader: ReaderView, topics: set[str]) -> tuple[Mapping[str, list[int]], Mapping[str, str]]:
+def queues_of(reader: ReaderView, topics: Iterable[str]) -> tuple[Mapping[str, list[int]], Mapping[str, str]]:
     """The queues of the topics that exist, and for the others the reason."""
     queues, errors = {}, {}
     for topic in sorted(topics):
