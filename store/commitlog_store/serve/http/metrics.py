@@ -24,10 +24,10 @@ from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.samples import Samples
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.serve.http.store_samples import MOST_LAGS, MOST_TOPICS, StoreSamples
+from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME
 
 _LOG = logging.getLogger(__name__)
-# RocketMQ's names where no file of a broker gives others (serve/rocketmq/broker_identity.py).
-_CLUSTER, _NODE, _NODE_TYPE = "DefaultCluster", "broker-a", "broker"
+_NODE_TYPE = "broker"
 # Two Prometheus servers that ask at the same time get one answer.
 _KEPT_S = 1.0
 
@@ -58,8 +58,8 @@ class StoreCollector:
     def collect(self) -> Iterator[Metric]:
         families = _Families()
         for name in self._stores.names:
-            node = name or self._stores.node or _NODE
-            families.add([self._stores.cluster or _CLUSTER, _NODE_TYPE, node], self._asked(name))
+            node = name or self._stores.node or DEFAULT_NAME
+            families.add([self._stores.cluster or DEFAULT_CLUSTER, _NODE_TYPE, node], self._asked(name))
         yield from families.filled()
 
     def _asked(self, name: str) -> Samples:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from commitlog_store.errors import NotServed, ServerBusy
@@ -73,11 +73,9 @@ class ServedStores:
     def is_owner(self) -> bool:
         return self.owned is not None
 
-    @contextmanager
-    def lent(self, name: str = "", on_damage: OnDamage = "raise") -> Iterator[StoreReader]:
+    def lent(self, name: str = "", on_damage: OnDamage = "raise") -> AbstractContextManager[StoreReader]:
         """A reader of the store of this name for one thread; an empty name is that of the first one. ``NotServed``."""
-        with self._pools[self.known(name)].lent(on_damage) as reader:
-            yield reader
+        return self._pools[self.known(name)].lent(on_damage)
 
     def verification(self, name: str = "") -> Verification:
         """That of the store of this name; an empty name is that of the first one. ``NotServed``."""

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -64,36 +65,28 @@ class Actions:
     def routes(self) -> Iterable[HttpRoute]:
         for action in self._actions:
             if action.form is not None:
-                yield HttpRoute(path=action.path, answer=self._form_of(action))
-            yield HttpRoute(path=action.path, answer=self._answer_of(action), methods=("POST",))
+                yield HttpRoute(path=action.path, answer=partial(self._empty_form, action))
+            yield HttpRoute(path=action.path, answer=partial(self._answer, action), methods=("POST",))
 
-    def _form_of(self, action: Action) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            self._refuse_others(request, action)
-            return await self._form(
-                request, action, {name: request.query_params.get(name, "") for name in action.fields}
-            )
+    async def _empty_form(self, action: Action, request: Request) -> Response:
+        self._refuse_others(request, action)
+        return await self._form(request, action, {name: request.query_params.get(name, "") for name in action.fields})
 
-        return answer
-
-    def _answer_of(self, action: Action) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            self._refuse_others(request, action)
-            form = await read_form(request, largest=action.largest_form, most_fields=len(action.fields) + 4)
-            if not self._access.is_own_form(request, form.get("form_token", "")):
-                raise HTTPException(403, "The form is none of this session's: load its page again.")
-            fields = {name: form.get(name, "").replace("\r\n", "\n") for name in action.fields}
-            if "confirmation" in form:
-                return await self._confirmed(request, action, fields, form["confirmation"])
-            try:
-                plan = await self._stores.in_thread(lambda: self._plan(action, self._asked(request, fields)))
-            except InvalidValue as error:
-                if action.form is None:
-                    raise
-                return await self._form(request, action, fields, str(error))
-            return self._ask(request, action, fields, plan)
-
-        return answer
+    async def _answer(self, action: Action, request: Request) -> Response:
+        self._refuse_others(request, action)
+        form = await read_form(request, largest=action.largest_form, most_fields=len(action.fields) + 4)
+        if not self._access.is_own_form(request, form.get("form_token", "")):
+            raise HTTPException(403, "The form is none of this session's: load its page again.")
+        fields = {name: form.get(name, "").replace("\r\n", "\n") for name in action.fields}
+        if "confirmation" in form:
+            return await self._confirmed(request, action, fields, form["confirmation"])
+        try:
+            plan = await self._stores.in_thread(lambda: self._plan(action, self._asked(request, fields)))
+        except InvalidValue as error:
+            if action.form is None:
+                raise
+            return await self._form(request, action, fields, str(error))
+        return self._ask(request, action, fields, plan)
 
     def _refuse_others(self, request: Request, action: Action) -> MessageStore | None:
         """``HTTPException`` 403 for who may not act, and where none may."""

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -39,6 +39,7 @@ from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values,
 from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 
+_T = TypeVar("_T")
 _BETWEEN_STEPS_S = 0.02
 
 VIEWS = (
@@ -73,9 +74,9 @@ class Pages:
             yield HttpRoute(path="/messages/download", answer=self._download)
             yield HttpRoute(path="/messages/{id}/body", answer=self._body)
         for view in VIEWS:
-            yield HttpRoute(path=view.path, answer=self._page_of(view))
+            yield HttpRoute(path=view.path, answer=partial(self._page, view))
             if view.is_live:
-                yield HttpRoute(path="/live" + view.path, answer=self._live_of(view))
+                yield HttpRoute(path="/live" + view.path, answer=partial(self._live, view))
 
     async def warm(self) -> None:
         """Do what the first visitor of each page would wait for: templates compiled, readers open, topics listed.
@@ -103,45 +104,38 @@ class Pages:
         values = {**self.frame(request), "status": status, "reason": reason}
         return HTMLResponse(render("error.html", values), status, headers=headers)
 
-    def _page_of(self, view: View) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            frame = self.frame(request)
+    async def _page(self, view: View, request: Request) -> Response:
+        frame = self.frame(request)
 
-            def work(reader: StoreReader) -> str:
-                values = view.look(reader, self._asked(request))
-                frame["live"] = f"/live{_address(request)}" if view.is_live else None
-                # A search as one types replaces the changing part alone.
-                is_part = request.headers.get("hx-target") == "live"
-                template = f"parts/{view.name}.html" if is_part else f"{view.name}.html"
-                return render(template, {**frame, **values})
+        def work(reader: StoreReader) -> str:
+            values = view.look(reader, self._asked(request))
+            frame["live"] = f"/live{_address(request)}" if view.is_live else None
+            # A search as one types replaces the changing part alone.
+            is_part = request.headers.get("hx-target") == "live"
+            template = f"parts/{view.name}.html" if is_part else f"{view.name}.html"
+            return render(template, {**frame, **values})
 
-            return HTMLResponse(await self._read(request, work, view.on_damage))
+        return HTMLResponse(await self._read(request, work, view.on_damage))
 
-        return answer
+    async def _live(self, view: View, request: Request) -> Response:
+        frame = self.frame(request)
+        asked = self._asked(request)
+        page = (view.name, frame["store"], *sorted(asked.names.items()), *sorted(asked.query.items()))
 
-    def _live_of(self, view: View) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            frame = self.frame(request)
-            asked = self._asked(request)
-            page = (view.name, frame["store"], *sorted(asked.names.items()), *sorted(asked.query.items()))
+        def work(reader: StoreReader) -> str:
+            found = self._looks.of(page, lambda before: view.look(reader, self._asked(request, before)))
+            return render(f"parts/{view.name}.html", {**frame, **found})
 
-            def work(reader: StoreReader) -> str:
-                found = self._looks.of(page, lambda before: view.look(reader, self._asked(request, before)))
-                return render(f"parts/{view.name}.html", {**frame, **found})
+        async def make() -> str:
+            self._access.visitor(request)  # its token may have ended since
+            return await self._read(request, work, view.on_damage)
 
-            async def make() -> str:
-                self._access.visitor(request)  # its token may have ended since
-                made: str = await self._read(request, work, view.on_damage)
-                return made
+        return self.streams.stream(make)
 
-            return self.streams.stream(make)
-
-        return answer
-
-    async def _read(self, request: Request, work: Callable[[StoreReader], Any], on_damage: OnDamage = "raise") -> Any:
+    async def _read(self, request: Request, work: Callable[[StoreReader], _T], on_damage: OnDamage = "raise") -> _T:
         store = request.query_params.get("store", "")
 
-        def answer() -> Any:
+        def answer() -> _T:
             with self._stores.lent(store, on_damage) as reader:
                 return work(reader)
 
