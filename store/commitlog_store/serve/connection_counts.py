@@ -1,12 +1,13 @@
-"""ConnectionCounts: connections of each listener, RocketMQ's clients, and how long their requests take."""
+"""ConnectionCounts: connections of each listener, RocketMQ's clients and their groups, and how long requests take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from commitlog_store.consumers.group import Queue
 from commitlog_store.engine.stats import Histogram
-from commitlog_store.serve.group_clients import GroupClients
 
 # The label of RocketMQ's clients: all speak its remoting protocol (``RemotingMetricsConstant``).
 PROTOCOL_TYPE = "remoting"
@@ -45,6 +46,32 @@ class RequestTimes(NamedTuple):
     requests: Mapping[tuple[str, ...], Histogram]
     topics: Mapping[tuple[str, ...], Histogram]
     groups: Mapping[tuple[str, ...], Histogram]
+
+
+class GroupClient(NamedTuple):
+    """A client, as its heartbeats describe it: what it says of itself may be any text.
+
+    ``since_ms`` is the time of its first heartbeat, ``seen_ms`` that of its last one, in milliseconds since 1970.
+    """
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    since_ms: int
+    seen_ms: int
+
+
+@dataclass(frozen=True)
+class GroupClients:
+    """Called by any thread.
+
+    ``members`` gives how many clients a group has, and at most so many of them; ``locked_by`` the ids of the clients
+    that have locked some of these queues, to read them in order. The others share queues without the server.
+    """
+
+    members: Callable[[str, int], tuple[int, list[GroupClient]]] = lambda *_: (0, [])
+    locked_by: Callable[[str, Iterable[Queue]], Mapping[Queue, str]] = lambda *_: {}
 
 
 class ConnectionCounts:

@@ -26,8 +26,7 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import parse_subscription
 from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.paths import validate_group
-from commitlog_store.serve.connection_counts import ClientCount
-from commitlog_store.serve.group_clients import GroupClient
+from commitlog_store.serve.connection_counts import ClientCount, GroupClient
 from commitlog_store.serve.rocketmq.answering import RequestFault, system_error
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commitlog_store.consumers.lent_readers import LentReaders
-from commitlog_store.serve.group_clients import GroupClients
+from commitlog_store.serve.connection_counts import GroupClients
 from commitlog_store.serve.rocketmq.answering import ThreadsOf
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.client_calls import ClientCalls

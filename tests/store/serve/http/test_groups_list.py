@@ -9,7 +9,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader, SubscriptionGroupConfig
 from commitlog_store.decoders.topic_decoders import TopicDecoders
-from commitlog_store.serve.group_clients import GroupClients
+from commitlog_store.serve.connection_counts import GroupClients
 from commitlog_store.serve.http.pages import groups
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values

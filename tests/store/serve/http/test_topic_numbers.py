@@ -14,7 +14,7 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queries.queue_sizes import SAMPLE, queue_sizes
-from commitlog_store.serve.group_clients import GroupClients
+from commitlog_store.serve.connection_counts import GroupClients
 from commitlog_store.serve.http.pages import topics
 from commitlog_store.serve.http.pages.known_numbers import KnownSizes
 from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values

@@ -12,7 +12,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
-from commitlog_store.serve.group_clients import GroupClient
+from commitlog_store.serve.connection_counts import GroupClient
 from commitlog_store.serve.rocketmq import clients as clients_module
 from commitlog_store.serve.rocketmq import consumer_groups
 from commitlog_store.serve.rocketmq.answering import RequestFault

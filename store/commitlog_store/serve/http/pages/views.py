@@ -13,7 +13,7 @@ from commitlog_store.groups.positions import GroupPosition, group_positions
 from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.retention.survey import LogFiles, log_files
-from commitlog_store.serve.group_clients import GroupClients
+from commitlog_store.serve.connection_counts import GroupClients
 from commitlog_store.serve.http.pages.known_numbers import KnownSizes, KnownTimes
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.serve.verification import Verification
