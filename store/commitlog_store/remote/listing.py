@@ -27,8 +27,6 @@ class Listing:
         # What was asked for since ``begin``: whether all topics, and topics with their queue ids, None for an error.
         self._all_topics = False
         self._asked: dict[str, list[int] | None] = {}
-        # Whether something was listed before ``begin``.
-        self._kept = False
         # The last answer: what was assumed, the state of the store, and the bounds.
         self._last: tuple[_Assumed, bytes, list[QueueInfo]] | None = None
 
@@ -36,14 +34,11 @@ class Listing:
         """Note from now on what is asked for."""
         self._all_topics = False
         self._asked = {}
-        self._kept = self._topics is not None or bool(self._queue_ids)
 
-    def forget(self) -> bool:
-        """Forget what was listed before ``begin``. False if all of it has been listed since."""
-        kept = self._kept
+    def forget(self) -> None:
+        """Forget what was listed, and ``begin`` again."""
         self._topics, self._queue_ids, self._last = None, {}, None
         self.begin()
-        return kept
 
     def topics(self, ask: Callable[[], list[str]]) -> list[str]:
         """All topics, which are asked for the first time."""

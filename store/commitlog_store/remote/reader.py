@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -236,8 +237,7 @@ class RemoteReader(StoreReader):
         try:
             return checked_queues(queues())
         except CommitLogError:
-            if not self._listing.forget():
-                raise
+            self._listing.forget()
             return checked_queues(queues())
         finally:
             self._lists = False
@@ -335,22 +335,14 @@ class RemoteReader(StoreReader):
 
     def _units_of(self, ranges: Sequence[QueueOffsets], chunk: int) -> Iterator[tuple[int, Units]]:
         """The first part is asked for at once: the server refuses what is not there before it reads a unit."""
-        wanted = _next_part(ranges, 0, ranges[0][2], chunk) if ranges else []
-        return self._all_units_of(ranges, chunk, wanted, self._ask("units", wanted) if wanted else None)
+        units = self._all_units_of(ranges, chunk)
+        return chain([first], units) if (first := next(units, None)) is not None else units
 
-    def _all_units_of(
-        self,
-        ranges: Sequence[QueueOffsets],
-        chunk: int,
-        wanted: list[QueueOffsets],
-        answer: tuple[list[int], bytes] | None,
-    ) -> Iterator[tuple[int, Units]]:
+    def _all_units_of(self, ranges: Sequence[QueueOffsets], chunk: int) -> Iterator[tuple[int, Units]]:
         first, at = 0, ranges[0][2] if ranges else 0
         while first < len(ranges):
-            if answer is None:
-                wanted = _next_part(ranges, first, at, chunk)
-                answer = self._ask("units", wanted)
-            (counts, data), answer = answer, None
+            wanted = _next_part(ranges, first, at, chunk)
+            counts, data = self._ask("units", wanted)
             if not data and at < ranges[first][3]:
                 raise RemoteFailed(f"The server at {self.path} gave none of the units that it was asked for.")
             units, done = np.frombuffer(data, UNIT_DTYPE), 0
