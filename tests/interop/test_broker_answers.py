@@ -20,9 +20,9 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.format.remoting_command import RemotingCommand, decode
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.replication.handshake import receive_exactly
+from commitlog_store.serve.rocketmq.broker import GroupProcessors
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode as Code
-from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from tests.interop.rocketmq import RocketMqBroker, message_store_settings
 from tests.interop.test_message_store_writes import SMALL
 from tests.interop.whole_broker import WholeBroker, free_ports

@@ -15,11 +15,11 @@ import pytest
 
 from commitlog_store import Message, MessageStore
 from commitlog_store.format.remoting_command import RemotingCommand
+from commitlog_store.serve.rocketmq.broker import GroupProcessors
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.clients import HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from commitlog_store.serve.rocketmq.fastjson import decode_body
-from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from tests.interop.rocketmq import RocketMqBroker
 from tests.store.serve.rocketmq.asking import AClient, ask, eventually
 from tests.store.serve.rocketmq.test_clients import heartbeat

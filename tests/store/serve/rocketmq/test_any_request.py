@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from commitlog_store import Message, MessageStore
 from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq import client_calls
+from commitlog_store.serve.rocketmq.broker import GroupProcessors
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
-from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from tests.store.serve.rocketmq.asking import AClient, ask
 
 NAMES = [
