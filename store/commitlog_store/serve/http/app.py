@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -33,7 +34,6 @@ from commitlog_store.errors import (
     StoreClosed,
 )
 from commitlog_store.serve.http.access import HttpAccess
-from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.trusted_proxies import TrustedProxies
 
 _LOG = logging.getLogger(__name__)
@@ -54,6 +54,21 @@ _STATUS: tuple[tuple[type[CommitLogError], int], ...] = (
     (HalfMessageEnded, 409),
     (PutRefused, 409),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpRoute:
+    """``is_open``: answered without a token, also where there is a token file, for probes and the sign-in.
+
+    ``answer`` runs on the event loop. What may wait for a disk or takes time it does in
+    ``ServedStores.in_thread``. Errors of this package that it raises become answers by ``_STATUS``.
+    ``path`` is one of starlette's patterns, ``/topics/{name}``.
+    """
+
+    path: str
+    answer: Callable[[Request], Awaitable[Response]]
+    methods: tuple[str, ...] = ("GET",)
+    is_open: bool = False
 
 
 def make_app(

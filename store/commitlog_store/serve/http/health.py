@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.errors import CommitLogError
-from commitlog_store.serve.http.routes import HttpRoute
+from commitlog_store.serve.http.app import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.store import MessageStore, owned_by
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -19,8 +20,8 @@ from starlette.responses import Response
 
 from commitlog_store.engine.stats import Histogram
 from commitlog_store.errors import CommitLogError
+from commitlog_store.serve.http.app import HttpRoute
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind
-from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.samples import Samples
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.serve.http.store_samples import MOST_LAGS, MOST_TOPICS, StoreSamples
@@ -28,6 +29,11 @@ from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFA
 
 _LOG = logging.getLogger(__name__)
 _NODE_TYPE = "broker"
+_MADE: Mapping[Kind, Callable[..., Any]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
 # Two Prometheus servers that ask at the same time get one answer.
 _KEPT_S = 1.0
 
@@ -119,25 +125,19 @@ class _Families:
     """prometheus-client's objects of one scrape, in the order of the table."""
 
     def __init__(self) -> None:
-        self._values: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        self._histograms: dict[str, HistogramMetricFamily] = {}
-        for name, kind, text, labels, _ in METRICS.values():
-            named = [*BASE_LABELS, *labels]
-            if kind is Kind.HISTOGRAM:
-                self._histograms[name] = HistogramMetricFamily(name, text, labels=named)
-            else:
-                made = CounterMetricFamily if kind is Kind.COUNTER else GaugeMetricFamily
-                self._values[name] = made(name, text, labels=named)
+        self._families = {
+            name: _MADE[kind](name, text, labels=[*BASE_LABELS, *labels])
+            for name, kind, text, labels, _ in METRICS.values()
+        }
 
     def add(self, base: list[str], samples: Samples) -> None:
         for name, labels, value in samples.values:
-            self._values[name].add_metric([*base, *labels], float(value))
+            self._families[name].add_metric([*base, *labels], float(value))
         for name, labels, histogram in samples.histograms:
-            self._histograms[name].add_metric([*base, *labels], _cumulated(histogram), histogram.total)
+            self._families[name].add_metric([*base, *labels], _cumulated(histogram), histogram.total)
 
     def filled(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {**self._values, **self._histograms}
-        return (families[name] for name in METRICS if families[name].samples)
+        return (one for one in self._families.values() if one.samples)
 
 
 def _cumulated(histogram: Histogram) -> Sequence[tuple[str, float]]:

@@ -22,10 +22,10 @@ from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan, PlanChanged
 from commitlog_store.serve.http.actions.audit_log import AuditLog, event_of
 from commitlog_store.serve.http.actions.confirmations import Confirmations
+from commitlog_store.serve.http.app import HttpRoute
 from commitlog_store.serve.http.forms import read_form
 from commitlog_store.serve.http.pages.templates import render
 from commitlog_store.serve.http.pages.views import Values
-from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.store import MessageStore
 

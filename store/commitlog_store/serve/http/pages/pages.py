@@ -17,6 +17,7 @@ from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteAccessRefused
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.app import HttpRoute
 from commitlog_store.serve.http.forms import read_form
 from commitlog_store.serve.http.pages import (
     dead_letters,
@@ -36,7 +37,6 @@ from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
 from commitlog_store.serve.http.pages.templates import FIRST, compile_template, render
 from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values, View
-from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 
 _T = TypeVar("_T")

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from commitlog_store.serve.http.routes import HttpRoute
+from commitlog_store.serve.http.app import HttpRoute
 
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _NAMES = frozenset(
