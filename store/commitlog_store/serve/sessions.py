@@ -13,7 +13,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from commitlog_store.consumers.consumer import Consumer
 from commitlog_store.consumers.group import MemberClient
@@ -44,6 +43,41 @@ class AnswerNotWaitedFor(Exception):
     """
 
 
+class _Outcome:
+    """The answer of a call, once it has one: bytes, or an error."""
+
+    def __init__(self) -> None:
+        # Held until the call has ended.
+        self._under_way = threading.Lock()
+        self._under_way.acquire()
+        self._answer = b""
+        self._error: CommitLogError | None = None
+
+    def run(self, work: Callable[[], bytes]) -> int:
+        """Do the work, and return the size of its answer."""
+        try:
+            self._answer = work()
+        except CommitLogError as error:
+            self._error = error.with_traceback(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call is not done again
+            _LOG.exception("A call failed")
+            reason = f"The server failed with {type(error).__name__}; its log says more."
+            self._error = put_error(PutMessageStatus.UNKNOWN_ERROR, reason)
+        finally:
+            self._under_way.release()
+        return len(self._answer)
+
+    def answer(self) -> bytes:
+        """Wait for the answer, and give it. The error of the call, and ``AnswerNotWaitedFor``."""
+        while not self._under_way.acquire(timeout=_ASK_SECONDS):
+            if not is_wanted_still():
+                raise AnswerNotWaitedFor
+        self._under_way.release()
+        if self._error is not None:
+            raise self._error.again()
+        return self._answer
+
+
 class Session:
     """One session. ``kept`` is the client's open consumer or transaction, which ends with the session; ``idle_s`` how
     long it lasts after its last call."""
@@ -57,7 +91,7 @@ class Session:
         self.client = MemberClient()
         # Of the last call: its number, its outcome, the size of its answer.
         self.number = 0
-        self.outcome: Future[bytes] | None = None
+        self.outcome: _Outcome | None = None
         self.size = 0
 
     def discard(self) -> None:
@@ -131,13 +165,13 @@ class Sessions:
         if is_new:
             size = 0
             try:
-                size = _run(outcome, lambda: work(session))
+                size = outcome.run(lambda: work(session))
             finally:
                 with self._lock:
                     self._end(call.session, session, outcome, size)
-        return _answer_of(outcome)
+        return outcome.answer()
 
-    def _begin(self, call: CallId) -> tuple[Session, Future[bytes], bool]:
+    def _begin(self, call: CallId) -> tuple[Session, _Outcome, bool]:
         """The call's session and outcome, and whether the work is this thread's. Called with the lock."""
         session = self._sessions.get(call.session)
         if session is None:
@@ -149,13 +183,13 @@ class Sessions:
             if session.outcome is None:
                 raise SessionLost("The server has done the call, and kept its answer no longer.")
             return session, session.outcome, False
-        session.number, session.outcome = call.number, Future()
+        session.number, session.outcome = call.number, _Outcome()
         self._size -= session.size
         session.size = 0
         session.under_way += 1
         return session, session.outcome, True
 
-    def _end(self, name: str, session: Session, outcome: Future[bytes], size: int) -> None:
+    def _end(self, name: str, session: Session, outcome: _Outcome, size: int) -> None:
         session.under_way -= 1
         if self._sessions.get(name) is session:
             self._note_use(name, session)
@@ -200,36 +234,6 @@ class Sessions:
         session = self._sessions.pop(name)
         self._size -= session.size
         return session
-
-
-def _run(outcome: Future[bytes], work: Callable[[], bytes]) -> int:
-    """Do the work, whose answer or error is the outcome. Returns the size of the answer."""
-    try:
-        answer = work()
-    except CommitLogError as error:
-        outcome.set_exception(error.with_traceback(None))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the call is not done again
-        _LOG.exception("A call failed")
-        reason = f"The server failed with {type(error).__name__}; its log says more."
-        outcome.set_exception(put_error(PutMessageStatus.UNKNOWN_ERROR, reason))
-    else:
-        outcome.set_result(answer)
-        return len(answer)
-    return 0
-
-
-def _answer_of(outcome: Future[bytes]) -> bytes:
-    """Wait for the answer, and give it. The error of the call, and ``AnswerNotWaitedFor``."""
-    while True:
-        try:
-            error = outcome.exception(_ASK_SECONDS)
-        except TimeoutError:
-            if not is_wanted_still():
-                raise AnswerNotWaitedFor from None
-            continue
-        if isinstance(error, CommitLogError):
-            raise error.again()
-        return outcome.result()
 
 
 def _discard(sessions: list[Session]) -> None:
