@@ -10,12 +10,12 @@ import atexit
 import contextlib
 import functools
 import importlib
+import queue
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -191,13 +191,13 @@ class HdfsClient:
         interrupted: so another thread makes it.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
-        answer: Future[_T] = Future()
+        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
-                answer.set_result(request())
+                answers.put((True, request()))
             except BaseException as error:  # noqa: BLE001 - a panic of Rust is not an Exception
-                answer.set_exception(error)
+                answers.put((False, error))
             finally:
                 _asking.discard(thread)
 
@@ -207,12 +207,13 @@ class HdfsClient:
         _asking.add(thread)
         thread.start()
         try:
-            error = answer.exception(limit)
-        except TimeoutError:
+            is_answer, found = answers.get(timeout=limit)
+        except queue.Empty:
             raise HdfsFailure(TimeoutError(f"no answer within {limit:g} s")) from None
-        if error is not None:
-            raise HdfsFailure(error) from None
-        return answer.result()
+        if not is_answer:
+            raise HdfsFailure(found) from None
+        answer: _T = found
+        return answer
 
 
 @atexit.register

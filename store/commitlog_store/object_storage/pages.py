@@ -14,7 +14,6 @@ import queue
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,12 +77,15 @@ class PageLimits:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Neighbouring pages that are fetched together."""
+    """Neighbouring pages that are fetched together. ``data`` or ``error`` is there once it is not ``pending``."""
 
     source: StoredObject
     first: int
     last: int
-    data: Future[memoryview] = field(default_factory=Future)
+    data: memoryview = field(default_factory=lambda: memoryview(b""))
+    error: BaseException | None = None
+    # Locked until then: a wait for a lock is one that Ctrl-C ends.
+    pending: threading.Lock = field(default_factory=threading.Lock)
     # For whom it was fetched ahead, until it is read.
     owner: ReadAhead | None = None
 
@@ -218,6 +220,7 @@ class ObjectPages:
 
     def _order(self, source: StoredObject, first: int, last: int) -> _Run:
         run = _Run(source, first, last)
+        run.pending.acquire()
         for number in range(first, last):
             self._by_page[source.key, number] = run
         self._runs[id(run)] = run
@@ -235,11 +238,12 @@ class ObjectPages:
             self._runs.move_to_end(id(run))
         self._drop()
         self._order_ahead()
-        try:
-            return run.data.result()
-        except BaseException:
+        with run.pending:
+            pass
+        if run.error is not None:
             self._forget(run)
-            raise
+            raise run.error
+        return run.data
 
     def _disown(self, run: _Run) -> None:
         if run.owner is not None:
@@ -255,7 +259,7 @@ class ObjectPages:
         for run in list(self._runs.values()):
             if self._kept <= most:
                 return
-            if run.owner is None and run.data.done():
+            if run.owner is None and not run.pending.locked():
                 self._forget(run)
 
     def _forget(self, run: _Run) -> None:
@@ -322,9 +326,10 @@ class _Fetcher:
         """Fetch one run after the other, up to None."""
         while (run := jobs.get()) is not None:
             try:
-                run.data.set_result(self._fetched(run))
+                run.data = self._fetched(run)
             except BaseException as error:  # noqa: BLE001 - it is raised where the bytes are asked for
-                run.data.set_exception(error)
+                run.error = error
+            run.pending.release()
             del run
 
     def _fetched(self, run: _Run) -> memoryview:
