@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.metadata import AllBounds
@@ -56,50 +55,48 @@ def _totals(bounds: AllBounds) -> dict[str, int]:
 
 
 def _rows(reader: StoreReader, names: Sequence[str], asked: Asked) -> list[Values]:
-    """A row for each topic: its queues, messages and ``TopicNumbers``, or why it cannot be read.
+    """A row for each topic: its queues, messages and ``topic_numbers``, or why it cannot be read.
 
     The owner's rows also have how many messages readers got since the opening.
     """
-    ids = dict(zip(names, reader.queue_ids_of(names), strict=True))
-    keys = [(topic, queue) for topic, queues in ids.items() if isinstance(queues, list) for queue in queues]
-    infos: dict[str, list[QueueInfo] | CommitLogError]
-    try:
-        infos = {}
-        for info in reader.queue_infos(keys):
-            of_topic = infos.setdefault(info.topic, [])
-            assert isinstance(of_topic, list)
-            of_topic.append(info)
-    except CommitLogError:
-        infos = {topic: _infos_or_error(reader, topic) for topic in names}
-    readable = {topic: of_topic for topic, of_topic in infos.items() if isinstance(of_topic, list)}
-    numbers = topic_numbers(reader, {topic: readable.get(topic, []) for topic in names}, asked.shared)
+    found = _infos_or_errors(reader, names)
+    readable = {topic: infos for topic, infos in found.items() if isinstance(infos, list)}
+    numbers = topic_numbers(reader, readable, asked.shared)
     read = None if asked.owned is None else asked.owned.stats().topic_get_times
     rows = []
     for topic in names:
-        known = numbers[topic]._asdict() | {"read": None if read is None else read.get(topic, 0)}
-        rows.append(_row(topic, ids[topic], infos.get(topic, []), known))
+        row: Values = {"topic": topic, "is_system": is_system_topic(topic), "error": ""}
+        row |= dict.fromkeys(("size", "first", "last", "queues", "messages", "end", "read", "rate", "read_rate"))
+        if topic in readable:
+            infos = readable[topic]
+            row |= numbers[topic] | {
+                "queues": len(infos),
+                "messages": sum(one.max_offset - one.min_offset for one in infos),
+                "end": sum(one.max_offset for one in infos),
+                "read": None if read is None else read.get(topic, 0),
+            }
+        else:
+            row["error"] = str(found[topic])
+        rows.append(row)
     return rows
 
 
-def _infos_or_error(reader: StoreReader, topic: str) -> list[QueueInfo] | CommitLogError:
+def _infos_or_errors(reader: StoreReader, names: Sequence[str]) -> dict[str, list[QueueInfo] | CommitLogError]:
+    """The queues of each topic: of one moment if all can be read, else topic by topic."""
+    ids = dict(zip(names, reader.queue_ids_of(names), strict=True))
+    errors = {topic: found for topic, found in ids.items() if isinstance(found, CommitLogError)}
+    keys = [(topic, queue) for topic, found in ids.items() if isinstance(found, list) for queue in found]
+    readable: dict[str, list[QueueInfo]] = {topic: [] for topic in names if topic not in errors}
     try:
-        return reader.queues(topic)
-    except CommitLogError as error:
-        return error
-
-
-def _row(topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | CommitLogError, known: Values) -> Values:
-    row: Values = {"topic": topic, "is_system": is_system_topic(topic), "error": "", "rate": None, "read_rate": None}
-    row |= known
-    wrong = next((one for one in (ids, infos) if isinstance(one, CommitLogError)), None)
-    if wrong is not None or isinstance(infos, CommitLogError):
-        unknown = TopicNumbers()._asdict() | {"queues": None, "messages": None, "end": None, "read": None}
-        return row | unknown | {"error": str(wrong)}
-    return row | {
-        "queues": len(infos),
-        "messages": sum(one.max_offset - one.min_offset for one in infos),
-        "end": sum(one.max_offset for one in infos),
-    }
+        for info in reader.queue_infos(keys):
+            readable[info.topic].append(info)
+    except CommitLogError:
+        for topic in readable:
+            try:
+                readable[topic] = reader.queues(topic)
+            except CommitLogError as error:
+                errors[topic] = error
+    return readable | errors
 
 
 def _with_rates(rows: list[Values], asked: Asked) -> list[Values]:
@@ -129,7 +126,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     return {
         "topic": topic, "is_system": is_system_topic(topic), "count_of_queues": len(infos),
         "messages": sum(one.max_offset - one.min_offset for one in infos), "rates": rates,
-        **topic_numbers(reader, {topic: infos}, asked.shared)[topic]._asdict(),
+        **topic_numbers(reader, {topic: infos}, asked.shared)[topic],
         "rows": _queue_rows(reader, infos[paging.start : paging.stop], asked), "paging": paging, "settings": settings,
         "consumers": consumers, "problem": problem, "spans": list(SPANS_S),
         **past.charts_of(reader, past.TOPIC_CHARTS),
@@ -180,21 +177,14 @@ _MOST_QUEUES = 2_000
 _MOST_LAST_TIMES = 4_000
 
 
-class TopicNumbers(NamedTuple):
-    """Times in milliseconds since the epoch. None: not known, or a topic without messages has none."""
-
-    size: int | None = None
-    first: int | None = None
-    last: int | None = None
-
-
 def topic_numbers(
     reader: StoreReader, topics: Mapping[str, Sequence[QueueInfo]], shared: SharedAnswers
-) -> dict[str, TopicNumbers]:
-    """Those of each topic, by its queues' bounds: a page's topics, in their order.
+) -> dict[str, Values]:
+    """``size``, ``first`` and ``last`` of each topic, by its queues' bounds: a page's topics, in their order.
 
-    Size and first time are asked for of 2,000 queues at most, the last time of 4,000; a topic that does not fit has
-    none. A queue that cannot be read has no time, and its topic no size.
+    Times are milliseconds since the epoch. None: not known, or a topic without messages has none. Size and first time
+    are asked for of 2,000 queues at most, the last time of 4,000; a topic that does not fit has none. A queue that
+    cannot be read has no time, and its topic no size.
     """
     filled = {topic: [one for one in infos if one.min_offset < one.max_offset] for topic, infos in topics.items()}
     measured = _fitting(filled, _MOST_QUEUES)
@@ -211,11 +201,11 @@ def topic_numbers(
         if isinstance(when, int):
             times.setdefault(topic, []).append(when)
     return {
-        topic: TopicNumbers(
-            size=sizes.get(topic),
-            first=min(times.get(topic, ()), default=None) if topic in sizes else None,
-            last=max(times.get(topic, ()), default=None) if topic in timed else None,
-        )
+        topic: {
+            "size": sizes.get(topic),
+            "first": min(times.get(topic, ()), default=None) if topic in sizes else None,
+            "last": max(times.get(topic, ()), default=None) if topic in timed else None,
+        }
         for topic in topics
     }
 
