@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import logging
@@ -13,7 +14,7 @@ from typing import Any
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
-from commitlog_store.files.addresses import address_text, parse_host_port
+from commitlog_store.files.addresses import IpAddress, address_text, parse_host_port
 from commitlog_store.remote.connection import DEFAULT_PORT
 
 _LOG = logging.getLogger(__name__)
@@ -68,20 +69,19 @@ class ListenSettings:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost" or (self.address is not None and self.address.is_loopback)
 
     @property
     def is_unspecified(self) -> bool:
         """Whether it is 0.0.0.0 or ::, which is not an address to connect to."""
-        try:
-            return ipaddress.ip_address(self.host).is_unspecified
-        except ValueError:
-            return False
+        return self.address is not None and self.address.is_unspecified
+
+    @property
+    def address(self) -> IpAddress | None:
+        """None: ``host`` is a name."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host)
+        return None
 
     def refuse_open(self, *, instead: str = DEFAULT_LISTEN) -> None:
         """``InvalidValue`` for an address that others reach, without TLS and tokens."""

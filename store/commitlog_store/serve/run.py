@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import signal
@@ -119,18 +118,11 @@ class ServeRequest:
             return config
         if config.schedule_enable is None:
             config = replace(config, schedule_enable=True)
-        if broker is None or not _is_ip(broker.host) or not broker.port:
+        if broker is None or broker.address is None or broker.is_unspecified or not broker.port:
             return config
         if self.advertise is None and config.broker_ip not in ("", broker.host):
             return config
         return replace(config, broker_ip=broker.host, listen_port=broker.port)
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        return not ipaddress.ip_address(text).is_unspecified
-    except ValueError:
-        return False
 
 
 def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> None:
