@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -74,8 +73,8 @@ def put_table(
 ) -> PutTableResult:
     """See ``RemoteStore.put_messages``."""
     results: list[PutTableResult] = []
+    # The status of all rows that follow, once they are not to be put.
     ended: tuple[PutMessageStatus, str] | None = None
-    put_part = partial(_put_part, session, topic, stop_at_refusal)
     for first, count, data, size in sendable_parts(rows):
         if stop_at_refusal and results and not results[-1].ok:
             break
@@ -85,35 +84,24 @@ def put_table(
             refusal = too_large(first_row + first)
             results.append(_without(count, refusal.status, refusal.reason))
         else:
-            result, ended = put_part(data, size, count, first_row + first, is_first=not results)
+            try:
+                answer: TableResult = session.once(
+                    "put_messages", data, topic, first_row + first, stop_at_refusal, size=size
+                )
+                result = answer.result()
+                if result.status in _ENDS:
+                    ended = result.status, result.reason
+            except PutNotConfirmed as error:
+                result = _without(count, error.status, error.reason)
+                after = f"Not put, since the rows before have no answer: {error.reason}"
+                ended = PutMessageStatus.SERVICE_NOT_AVAILABLE, after
+            except Refused as error:
+                if not results:
+                    raise
+                ended = PutMessageStatus.SERVICE_NOT_AVAILABLE, str(error)
+                result = _without(count, *ended)
             results.append(result)
     return _joined(results)
-
-
-def _put_part(
-    session: Session,
-    topic: str | None,
-    stop_at_refusal: bool,
-    data: SentRows,
-    size: int,
-    count: int,
-    first_row: int,
-    *,
-    is_first: bool,
-) -> tuple[PutTableResult, tuple[PutMessageStatus, str] | None]:
-    """The result of a part, and the status of all rows after it, if they are not to be put."""
-    try:
-        answer: TableResult = session.once("put_messages", data, topic, first_row, stop_at_refusal, size=size)
-    except PutNotConfirmed as error:
-        after = f"Not put, since the rows before have no answer: {error.reason}"
-        return _without(count, error.status, error.reason), (PutMessageStatus.SERVICE_NOT_AVAILABLE, after)
-    except Refused as error:
-        if is_first:
-            raise
-        ended = PutMessageStatus.SERVICE_NOT_AVAILABLE, str(error)
-        return _without(count, *ended), ended
-    result = answer.result()
-    return result, (result.status, result.reason) if result.status in _ENDS else None
 
 
 def _without(count: int, status: PutMessageStatus, reason: str) -> PutTableResult:
