@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ DEFAULT_LISTEN = "127.0.0.1:8815"
 ROCKETMQ_PORT = 10911
 DEFAULT_HTTP = "127.0.0.1:8816"
 HTTP_PORT = 8816
+# After a connection could not be taken.
+_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +128,34 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     except OSError as error:  # an ssl.SSLError is one
         raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
     return context
+
+
+async def accept(
+    bound: socket.socket,
+    has_room: Callable[[], bool],
+    begin: Callable[[socket.socket], Coroutine[Any, Any, None]],
+    beginning: set[asyncio.Task[None]],
+) -> None:
+    """Take connections, and close those that there is no room for. When this ends, new ones are refused.
+
+    Each begins in a task of its own, which is in ``beginning`` meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    bound.setblocking(False)
+    with bound:
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(bound)
+            except OSError as error:  # too many open files
+                _LOG.warning("A connection cannot be taken: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if not has_room():
+                connection.close()
+                continue
+            task = loop.create_task(begin(connection))
+            beginning.add(task)
+            task.add_done_callback(beginning.discard)
 
 
 async def logged(work: Coroutine[Any, Any, None], listener: str) -> None:

@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -19,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commitlog_store.errors import ListenFailed
 from commitlog_store.serve.connection_counts import ConnectionCount
-from commitlog_store.serve.listen import ListenSettings, bound_socket, logged
+from commitlog_store.serve.listen import ListenSettings, accept, bound_socket, logged
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -30,8 +31,6 @@ _LARGEST_HEAD = 32 << 10
 _START_S = 10.0
 # How long the loop has to end after the time for its requests.
 _LAST_S = 5.0
-# After a connection could not be taken.
-_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,28 +146,15 @@ class HttpListener:
             await self._server.serve(sockets=[self._socket])
             return
         # uvicorn sees a connection when its handshake is over, and does not bound those before.
-        self._accepting = self._loop.create_task(self._accept(self._tls))
+        self._accepting = self._loop.create_task(
+            accept(self._socket, self._has_room_to_begin, partial(self._begin, self._tls), self._beginning)
+        )
         await self._server.serve(sockets=[])
 
-    async def _accept(self, tls: ssl.SSLContext) -> None:
-        """Take connections. When this ends, new ones are refused, though others may be answered still."""
-        self._socket.setblocking(False)
-        with self._socket:
-            while True:
-                try:
-                    connection, _ = await self._loop.sock_accept(self._socket)
-                except OSError as error:  # too many open files
-                    _LOG.warning("A connection cannot be taken: %s", error)
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                if self._has_room(len(self._server.server_state.connections) + len(self._beginning) + 1):
-                    task = self._loop.create_task(self._begin(connection, tls))
-                    self._beginning.add(task)
-                    task.add_done_callback(self._beginning.discard)
-                else:
-                    connection.close()
+    def _has_room_to_begin(self) -> bool:
+        return self._has_room(len(self._server.server_state.connections) + len(self._beginning) + 1)
 
-    async def _begin(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
+    async def _begin(self, tls: ssl.SSLContext, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._protocol, connection, ssl=tls, ssl_handshake_timeout=self._limits.request_s

@@ -19,7 +19,7 @@ from typing import Any
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.connection_counts import ConnectionCount
-from commitlog_store.serve.listen import bound_socket, logged
+from commitlog_store.serve.listen import accept, bound_socket, logged
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.request_times import RequestLatencies
@@ -184,7 +184,7 @@ class RemotingServer:
             make = partial(RemotingConnection, self)
             server = await self.loop.create_server(make, sock=self._socket, backlog=_BACKLOG)
         else:
-            tasks.append(self.loop.create_task(self._accept()))
+            tasks.append(self.loop.create_task(accept(self._socket, self._has_room, self._begin, self._beginning)))
         await self._stopping.wait()
         if server is not None:
             server.close()
@@ -196,36 +196,23 @@ class RemotingServer:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    async def _accept(self) -> None:
-        """Take connections whose first byte says whether they are TLS. When this ends, new ones are refused."""
-        self._socket.setblocking(False)
-        with self._socket:
-            while True:
-                try:
-                    connection, _ = await self.loop.sock_accept(self._socket)
-                except OSError as error:  # too many open files
-                    _LOG.warning("A connection of a client cannot be taken: %s", error)
-                    await asyncio.sleep(1.0)
-                    continue
-                task = self.loop.create_task(self._begin(connection))
-                self._beginning.add(task)
-                task.add_done_callback(self._beginning.discard)
+    def _has_room(self) -> bool:
+        has_room = len(self._connections) + len(self._beginning) < self.limits.max_connections
+        self._refused += not has_room
+        return has_room
 
     async def _begin(self, connection: socket.socket) -> None:
         """Begin a connection, as TLS if its first byte is a handshake's. Without one it ends as an idle one does."""
-        limits, has_begun = self.limits, False
+        idle_s, has_begun = self.limits.idle_s, False
         try:
-            if len(self._connections) + len(self._beginning) > limits.max_connections:
-                self._refused += 1
-            else:
-                async with asyncio.timeout(limits.idle_s):
-                    await _readable(self.loop, connection)
-                tls = self._tls if connection.recv(1, socket.MSG_PEEK) == _HANDSHAKE else None
-                timeout = None if tls is None else limits.idle_s
-                await self.loop.connect_accepted_socket(
-                    partial(RemotingConnection, self), connection, ssl=tls, ssl_handshake_timeout=timeout
-                )
-                has_begun = True
+            async with asyncio.timeout(idle_s):
+                await _readable(self.loop, connection)
+            tls = self._tls if connection.recv(1, socket.MSG_PEEK) == _HANDSHAKE else None
+            timeout = None if tls is None else idle_s
+            await self.loop.connect_accepted_socket(
+                partial(RemotingConnection, self), connection, ssl=tls, ssl_handshake_timeout=timeout
+            )
+            has_begun = True
         except (OSError, TimeoutError) as error:  # an ssl.SSLError is an OSError
             _LOG.info("A client's connection did not begin: %s", str(error) or type(error).__name__)
         finally:

@@ -13,6 +13,7 @@ import pytest
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.remoting_command import RemotingCommand
+from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.listen import TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
@@ -122,6 +123,18 @@ def test_a_server_that_stops_refuses_new_clients_while_others_are_answered(files
         slow.may_answer.set()
         assert client.answer(asked).code == ResponseCode.SUCCESS
     stopping.join(WAIT_LIMIT_S)
+
+
+def test_of_more_clients_at_once_than_the_limit_some_are_served(files: TlsFiles) -> None:
+    server = RemotingServer(bind("127.0.0.1", 0), tls=tls_context(files), limits=ConnectionLimits(max_connections=2))
+    clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]  # the system queues them
+    server.start([])
+    for client in clients:
+        client.sendall(b"\x00")
+    wait_for(lambda: server.connections() == ConnectionCount(beginning=2, active=0, idle=0, refused=3))
+    server.stop(1.0)
+    for client in clients:
+        client.close()
 
 
 def _is_free(port: int) -> bool:
