@@ -2,10 +2,7 @@
 
 A new store gets a note, ``config/createdBy.json``::
 
-    {"createdBy":"commitlog","topicsListed":true}
-
-``topicsListed`` is missing while messages may be in topics that topics.json does not list, as earlier versions of this
-package left them.
+    {"createdBy":"commitlog"}
 
 A broker that takes the store over notes in ``config/`` what only brokers note: topics and groups that it makes for
 itself when it starts, and files of its timer and its consumers. Then the broker delivers.
@@ -22,7 +19,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.paths import CONFIG, CREATED_BY, SUBSCRIPTION_GROUP_CONFIG, TIMER_WHEEL, TOPICS_CONFIG
 
-_NOTE = {"createdBy": "commitlog", "topicsListed": True}
+_NOTE = {"createdBy": "commitlog"}
 # Every broker lists these when it starts (``TopicConfigManager``, ``SubscriptionGroupManager``).
 _TOPICS = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
 # Not TOOLS_CONSUMER: mqadmin consumes as it, which makes it a group of a store that `commitlog serve` owns.
@@ -38,28 +35,13 @@ def note_creation(store_path: str) -> None:
         note.write(_NOTE)
 
 
-def may_lack_topics(store_path: str) -> bool:
-    """Whether this package created the store, and may have put messages into topics without listing them."""
-    note = _read(_note(store_path))
-    return _is_own(note) and note.get("topicsListed") is not True
-
-
-def note_topics_listed(store_path: str) -> None:
-    """Note that the topics with messages are listed, in a store that ``may_lack_topics``. Errors: ``note_creation``."""
-    _note(store_path).write(_NOTE)
-
-
-def _is_own(note: dict[str, Any]) -> bool:
-    return bool(note.get("createdBy") == _NOTE["createdBy"])
-
-
 def _note(store_path: str) -> JsonConfigFile:
     return JsonConfigFile(os.path.join(store_path, CONFIG, CREATED_BY), "The note of the store's creation")
 
 
 def broker_mark(store_path: str) -> str | None:
     """The mark by which a broker delivers, as a noun; None where the owner delivers."""
-    if not _is_own(_read(_note(store_path))):
+    if _read(_note(store_path)).get("createdBy") != _NOTE["createdBy"]:
         return f"the missing {CREATED_BY}: another program created the store"
     config = os.path.join(store_path, CONFIG)
     for name, table, own in (

@@ -11,7 +11,7 @@ import time
 
 from commitlog_store.batch.staging import remove_leftovers
 from commitlog_store.config import BrokerRole, MessageStoreConfig
-from commitlog_store.delayed.broker_marks import may_lack_topics, note_creation, note_topics_listed
+from commitlog_store.delayed.broker_marks import note_creation
 from commitlog_store.delayed.schedule_message import ScheduleMessageService
 from commitlog_store.delayed.timer_message import TimerMessageService
 from commitlog_store.delayed.waiting_records import WakeScheduleService
@@ -122,7 +122,7 @@ class StoreOpening:
         if not self._is_replica:
             if not log.files.max_wrote:
                 note_creation(directory.path)
-            _list_old_topics(directory.path, log)
+            _list_known_topics(directory.path, log)
         if not self._config.retention_archive:
             forget_status(directory.path)
         remove_leftovers(directory.path, now=time.time())
@@ -165,18 +165,10 @@ class _OpeningUndone(Exception):
     """Ends a recovery that no caller waits for any more."""
 
 
-def _list_old_topics(store_path: str, log: OpenedLog) -> None:
-    """List the topics that have queues, in one write, if that was never done. A failure is logged: puts list theirs.
-
-    Earlier versions of this package put messages into topics that they did not list. Once, and not at every opening: a
-    topic that is taken off the list later may be one that is to be deleted (``clean_unused_topics``). In a store of
-    another program the list says what topics there are, unless it is missing.
-    """
+def _list_known_topics(store_path: str, log: OpenedLog) -> None:
+    """List the topics that have queues, in one write, if the list is missing. A failure is logged: puts list theirs."""
     try:
-        is_old = may_lack_topics(store_path)
-        if is_old or not any(topic_list_signature(log.topics.path)):
+        if not any(topic_list_signature(log.topics.path)):
             log.topics.list_queues(log.queues.known_queues())
-        if is_old:
-            note_topics_listed(store_path)
     except (CommitLogError, OSError) as error:
         _LOG.warning("%s: topics that are not listed stay so, and brokers do not offer them: %s", store_path, error)

@@ -166,7 +166,7 @@ def test_a_queue_beyond_those_to_read_raises_their_number(tmp_path: Path, by: st
 
 
 def test_a_delivery_lists_its_topic(tmp_path: Path) -> None:
-    """An earlier version has put the message."""
+    """The topic was taken off the list since the message was put."""
     with open_store(tmp_path, schedule_enable=False) as store:
         store.put_message(delayed(b"x", queue_id=9)).raise_for_status()
         parts_of(store).engine.topics.remove_topic("orders")
@@ -246,12 +246,10 @@ def test_a_topic_that_is_deleted_between_its_listing_and_its_message_is_listed_a
         assert store.reader().queue_ids("orders") == [1]
 
 
-def _forget_list(path: Path, *, noted: bool) -> None:
-    """As an earlier version left a store: only some topics are listed."""
+def _forget_list(path: Path) -> None:
+    """Only some topics are listed from then on."""
     (path / LIST).write_text('{"topicConfigTable":{"listed":{"writeQueueNums":2,"readQueueNums":2,"perm":6}}}')
     (path / f"{LIST}.bak").unlink(missing_ok=True)
-    if not noted:
-        (path / "config/createdBy.json").write_text('{"createdBy":"commitlog"}')
 
 
 def _filled(path: Path) -> None:
@@ -312,38 +310,31 @@ def test_a_list_that_is_removed_does_not_become_that_of_its_older_backup(tmp_pat
     assert set(listed(tmp_path)) == {"orders", "newest", "later"}
 
 
-def test_opening_a_store_of_an_earlier_version_lists_its_topics_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_broker", [True, False])
+def test_opening_a_store_leaves_its_list_alone_unless_it_is_missing(tmp_path: Path, of_broker: bool) -> None:
     _filled(tmp_path)
-    _forget_list(tmp_path, noted=False)
-    with StoreReader.open(tmp_path):
-        assert set(listed(tmp_path)) == {"listed"}, "readers write nothing"
-    with open_store(tmp_path, default_topic_queue_nums=4) as store:
-        assert listed(tmp_path) == {"listed": (2, 7, 6), "wide": (9, 9, 6), "orders": (4, 4, 6)}
-        assert version(tmp_path) == 1
-        parts_of(store).engine.topics.remove_topic("wide")
-    with open_store(tmp_path) as store:
-        assert "wide" not in listed(tmp_path), "once"
-        assert store.clean_unused_topics([], dry_run=True) == ["wide"]
-
-
-def test_opening_a_store_of_a_broker_leaves_its_list_alone_unless_there_is_none(tmp_path: Path) -> None:
-    _filled(tmp_path)
-    _forget_list(tmp_path, noted=True)
-    (tmp_path / "config/createdBy.json").unlink()
+    _forget_list(tmp_path)
+    if of_broker:
+        (tmp_path / "config/createdBy.json").unlink()
     before = (tmp_path / LIST).read_bytes()
-    with open_store(tmp_path):
+    with open_store(tmp_path) as store:
         assert (tmp_path / LIST).read_bytes() == before
+        assert store.clean_unused_topics([], dry_run=True) == ["orders", "wide"]
     (tmp_path / LIST).unlink()
+    with StoreReader.open(tmp_path):
+        assert not (tmp_path / LIST).exists(), "readers write nothing"
     with open_store(tmp_path, default_topic_queue_nums=4):
-        assert set(listed(tmp_path)) == {"listed", "wide", "orders"}
+        assert listed(tmp_path) == {"listed": (7, 7, 6), "wide": (9, 9, 6), "orders": (4, 4, 6)}
+        assert version(tmp_path) == 1
 
 
 def test_a_list_that_cannot_be_written_does_not_keep_a_store_from_being_opened(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _filled(tmp_path)
-    _forget_list(tmp_path, noted=False)
-    (tmp_path / LIST).write_text("{")
+    for name in (LIST, f"{LIST}.bak"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / LIST).symlink_to(tmp_path / "elsewhere")
     with open_store(tmp_path), StoreReader.open(tmp_path) as reader:
         assert reader.queue_info("wide", 8).max_offset == 1
     assert "brokers do not offer them" in caplog.text
