@@ -182,8 +182,8 @@ def _forecast(
         evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
     except (Damaged, LogNotFound, NotAStore, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
-    if start.refusal is not None:
-        return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
+    if (lost := start.refusal(parts.path)) is not None:
+        return Forecast(path=parts.path, start=start, refusal=lost)
     try:
         files = LogOnDisk.load(parts.paths.commit_log, aborted=evidence.aborted)
     except (Damaged, NotAStore) as error:

@@ -119,8 +119,8 @@ def open_log(
             looked_at, config.delay_levels_ms, rebuild=wishes.rebuild, accept_lost_log=wishes.accept_lost_log
         )
         _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
-        if start.refusal is not None:
-            raise start.refusal(start.reason, path=directory.path)
+        if (refusal := start.refusal(directory.path)) is not None:
+            raise refusal
         if start.kind is not StartKind.CLEAN:
             parts.queues.distrust_saved_ends()
         parts.queues.announce_changes()

@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
-from commitlog_store.errors import CommitLogError, LogLost
+from commitlog_store.errors import LogLost
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
@@ -42,23 +42,20 @@ class StartKind(Enum):
     """The store is not opened."""
 
 
-class RefusalError(Protocol):
-    """The error that says why a store is not opened: a class for each reason."""
-
-    def __call__(self, message: str, /, *, path: str) -> CommitLogError: ...
-
-
 @dataclass(frozen=True)
 class Start:
-    """The decision, and its reason as a sentence. ``refusal`` makes the error, for REFUSE only.
+    """The decision, and its reason as a sentence.
 
     ``is_fault``: the reason is something that is missing or damaged, which neither a crash nor another owner explains.
     """
 
     kind: StartKind
     reason: str
-    refusal: RefusalError | None = None
     is_fault: bool = False
+
+    def refusal(self, path: str) -> LogLost | None:
+        """The error of a store that is not opened; None for one that is."""
+        return LogLost(self.reason, path=path) if self.kind is StartKind.REFUSE else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +163,6 @@ class _Row(NamedTuple):
     applies: Callable[[Evidence, _Wishes], bool]
     reason: str
     """A format string with fields of the evidence, ``e``, in braces."""
-    refusal: RefusalError | None = None
     is_fault: bool = False
 
 
@@ -177,7 +173,6 @@ _ROWS = (
         "{e.log_path} holds no file, but consume queues exist ({e.topic_without_log}, ...). Mount or restore the log, "
         "or name its directory: store_path_commit_log, --commit-log DIR for a command; or open with "
         "accept_lost_log=True to begin an empty store in its place.",
-        LogLost,
     ),
     _Row(
         StartKind.REFUSE,
@@ -185,7 +180,6 @@ _ROWS = (
         "{e.log_path} holds no file, but the checkpoint says that the log was flushed up to physical offset "
         "{e.flushed_offset}. Mount or restore the log, or name its directory: store_path_commit_log, --commit-log DIR "
         "for a command; or open with accept_lost_log=True to begin an empty store in its place.",
-        LogLost,
     ),
     _Row(StartKind.REBUILD, lambda _, wishes: wishes.rebuild, "The caller asked for it."),
     _Row(
@@ -257,7 +251,7 @@ def decide(evidence: Evidence, *, rebuild: bool, accept_lost_log: bool) -> Start
     """How to open the store. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
     wishes = _Wishes(rebuild, accept_lost_log)
     row = next(row for row in _ROWS if row.applies(evidence, wishes))
-    return Start(row.kind, row.reason.format(e=evidence), row.refusal, row.is_fault)
+    return Start(row.kind, row.reason.format(e=evidence), row.is_fault)
 
 
 @dataclass(frozen=True)
