@@ -29,9 +29,8 @@ is that of a closed log whose queues are being rebuilt. QUEUE F. and INDEX F. ar
 index had: with fewer, files are missing and are to be built again, unless retention has removed them together with log
 files before START OF THE LOG. QUEUE ENDS is the sum of the byte positions, in their queues, at which the queues' last
 files and their last units end: retention does not change it. SAVED ENDS is the generation of the file ``savedends``
-that may be used, 0 for none; earlier versions of this package wrote the CRC in its place.
-The times show whether the mark still belongs to its checkpoint: another program that wrote the store since has
-moved them. A mark that does not agree is ignored.
+that may be used, 0 for none. The times show whether the mark still belongs to its checkpoint: another program that
+wrote the store since has moved them. A mark that does not agree is ignored.
 
 Source: RocketMQ ``store/StoreCheckpoint.java``; the mark is this package's own.
 """
@@ -112,8 +111,6 @@ _MARK_MAGIC = b"PYCL"
 # saved ends.
 _MARK = struct.Struct(">4si" + "q" * 6 + "ii" + "qqq")
 _MARK_CRC = struct.Struct(">I")
-# The mark of earlier versions ends before the saved ends.
-_OLD_MARK_SIZE = _MARK.size - 8
 
 assert _MARK_AT + _MARK.size == 600
 
@@ -145,13 +142,10 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
     if len(data) != CHECKPOINT_SIZE:
         return None
     packed = data[_MARK_AT : _MARK_AT + _MARK.size]
-    if not _agrees(data, _MARK.size):
-        packed = packed[:_OLD_MARK_SIZE].ljust(_MARK.size, b"\0")
-        if not _agrees(data, _OLD_MARK_SIZE):
-            return None
     magic, state, flushed, end, last, *rest = _MARK.unpack(packed)
     *times, queue_files, index_files, log_start, queue_ends, saved_ends = rest
-    if magic != _MARK_MAGIC or tuple(times) != _FIELDS.unpack_from(data)[:3]:
+    (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + _MARK.size)
+    if magic != _MARK_MAGIC or crc != crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
         return None
     return CheckpointMark(
         closed=state == 1,
@@ -164,12 +158,6 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
         queue_ends=queue_ends,
         saved_ends=saved_ends,
     )
-
-
-def _agrees(data: bytes, size: int) -> bool:
-    """Whether the CRC after a mark of that size is that of its bytes."""
-    (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + size)
-    return bool(crc == crc32(data[_MARK_AT : _MARK_AT + size]))
 
 
 def _times(checkpoint: Checkpoint) -> tuple[int, int, int]:
