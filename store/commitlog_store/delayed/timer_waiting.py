@@ -9,7 +9,7 @@ import numpy as np
 
 from commitlog_store.delayed.timer_log import Delivered, TimerLog, dues_of
 from commitlog_store.format.arrays import Int64Array
-from commitlog_store.format.timer_log import MAGIC_DELETE, MAGIC_ROLL, OwnCheck, TimerCheck
+from commitlog_store.format.timer_log import MAGIC_DELETE, OwnCheck, TimerCheck
 from commitlog_store.format.timer_messages import PRECISION_MS
 
 # The holder of the log's files in which timer messages wait, in reports of retention.
@@ -19,15 +19,11 @@ PlaceOf = Callable[[int], int | None]
 
 
 class InTimerLog(NamedTuple):
-    """Units of messages that wait. ``rolls``: RocketMQ would put the message back at the unit's time.
-
-    ``topic_hashes`` are Java's hash codes of the topics that the messages go to.
-    """
+    """Units of messages that wait. ``topic_hashes`` are Java's hash codes of the topics that the messages go to."""
 
     dues: Int64Array
     physical_offsets: Int64Array
     sizes: Int64Array
-    rolls: Int64Array
     topic_hashes: Int64Array
 
 
@@ -69,8 +65,7 @@ def units_that_wait(
             dues, physical = dues_of(units), units["physical_offset"].astype(np.int64)
             waits = delivered.waiting(dues, physical) & (units["magic"] & MAGIC_DELETE == 0)
             sizes, hashes = units["message_size"].astype(np.int64), units["topic_hash"].astype(np.int64)
-            none = np.zeros(int(waits.sum()), np.int64)
-            yield InTimerLog(dues[waits], physical[waits], sizes[waits], none, hashes[waits])
+            yield InTimerLog(dues[waits], physical[waits], sizes[waits], hashes[waits])
     elif check is not None and check.own is None:
         for _, units in log.blocks(log.first):
             slots = (units["write_time"].astype(np.int64) + units["delay"]) // PRECISION_MS
@@ -80,7 +75,6 @@ def units_that_wait(
                 dues_of(chosen),
                 chosen["physical_offset"].astype(np.int64),
                 chosen["message_size"].astype(np.int64),
-                (chosen["magic"] & MAGIC_ROLL).astype(np.int64),
                 chosen["topic_hash"].astype(np.int64),
             )
 

@@ -9,13 +9,13 @@ Source: RocketMQ ``store/index/IndexService.java``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +41,6 @@ _LOG = logging.getLogger(__name__)
 _DAMAGE = (CorruptIndex, FileChanged, UnsupportedStore)
 # The number of newest files whose slot count is inferred when an index is opened that was closed cleanly.
 _TELLING = 2
-
-
-class IndexSurvey(NamedTuple):
-    """Whether an index holds all entries of the messages before an offset, and in how many files."""
-
-    whole: bool
-    file_count: int
 
 
 class IndexWriter:
@@ -143,29 +136,19 @@ class IndexWriter:
         ``slots``: check that its slots lead to its entries, and infer their number. ``spread``: to entries of all parts
         of the file.
         """
-        file = MappedFile.open(self._file_path(name), 0)
-        if file.size == 0:
-            file.close()  # RocketMQ makes a file first, and gives it its size afterwards
-            return None
-        reader = IndexFile(file, self._slots_by_size)
-        try:
-            if reader.header().index_count <= 1 or (slots and reader.slot_count(spread=spread) is None):
+        with self._opened(name) as file:
+            if file is None or file.header().index_count <= 1:
                 return None
-            return reader.header()
-        finally:
-            reader.close()
+            return None if slots and file.slot_count(spread=spread) is None else file.header()
 
-    def _last_indexed_in(self, name: str) -> int | None:
-        """``IndexFile.last_indexed`` of a file; None too for one that RocketMQ has just made."""
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[IndexFile | None]:
+        """A file for reading; None while it is empty: RocketMQ makes a file first, and gives it its size afterwards."""
         file = MappedFile.open(self._file_path(name), 0)
-        if file.size == 0:
-            file.close()
-            return None
-        reader = IndexFile(file, self._slots_by_size)
         try:
-            return reader.last_indexed()
+            yield IndexFile(file, self._slots_by_size) if file.size else None
         finally:
-            reader.close()
+            file.close()
 
     def looks_right(self) -> bool:
         """Whether ``open`` would succeed; for an index that is not open. Changes nothing. ``OSError``."""
@@ -297,8 +280,11 @@ class IndexWriter:
             self._is_open = True
             return whole
 
-    def survey(self, physical_offset: int) -> IndexSurvey:
-        """The outcome that ``truncate`` would have. Changes nothing; for an index that is not open. ``OSError``."""
+    def survey(self, physical_offset: int) -> tuple[bool, int]:
+        """What ``truncate`` would return, and how many files it would leave. Changes nothing.
+
+        For an index that is not open. ``OSError``.
+        """
         with self._lock:
             names = self._names()
             kept, whole = self._count_kept(names, physical_offset)
@@ -310,7 +296,7 @@ class IndexWriter:
                 if entries:
                     break
                 kept -= 1
-            return IndexSurvey(whole=whole, file_count=kept)
+            return whole, kept
 
     def last_indexed(self) -> int:
         """``end_physical_offset`` as ``open`` would find it; for an index that is not open. ``OSError``."""
@@ -366,7 +352,8 @@ class IndexWriter:
             count = 0
             try:
                 for name in self._names()[:-1]:
-                    end = self._last_indexed_in(name)
+                    with self._opened(name) as file:
+                        end = None if file is None else file.last_indexed()
                     if end is None or end >= log_start:
                         break
                     count += 1

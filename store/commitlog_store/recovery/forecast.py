@@ -286,9 +286,9 @@ class _ForecastParts:
         self._start = start
         if self._index is None or self._is_empty or not self._policy.aborted:
             return True
-        found = self._index.survey(start)
+        whole, file_count = self._index.survey(start)
         expected = self._policy.flushed_offset is None and self._index_was_flushed and start > self._log_start
-        return found.whole and not (expected and not found.file_count)
+        return whole and not (expected and not file_count)
 
     def take(self, block: SoundBlock, *, from_start: bool) -> bool:
         self._deletions.note(block.groups)

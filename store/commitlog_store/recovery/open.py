@@ -77,13 +77,6 @@ class OpenWishes(NamedTuple):
     on_cut: OnCut = "keep"
 
 
-class _LastRecord(NamedTuple):
-    """Where the log's last record starts (-1: none), and its store time."""
-
-    physical_offset: int
-    store_timestamp: int
-
-
 @contextlib.contextmanager
 def _full_disk_refuses() -> Iterator[None]:
     """Opening on a full disk is ``DiskFull``, whatever found no space: nothing is lost, and it may be repeated."""
@@ -124,7 +117,9 @@ def open_log(
         if start.kind is not StartKind.CLEAN:
             parts.queues.distrust_saved_ends()
         parts.queues.announce_changes()
-        recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
+        recovered, last_record, last_store_timestamp = _recover(
+            directory, config, parts, evidence, start, wishes, progress
+        )
         topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_ids)
         opened = OpenedLog(
             **vars(parts),
@@ -134,8 +129,8 @@ def open_log(
                 parts.queues.next_offsets,
                 topics.list_queues,
                 on_failure,
-                last_record=last.physical_offset,
-                last_store_timestamp=last.store_timestamp,
+                last_record=last_record,
+                last_store_timestamp=last_store_timestamp,
             ),
             allocator=allocator,
             start=start,
@@ -173,25 +168,26 @@ def _recover(
     start: Start,
     wishes: OpenWishes,
     progress: Progress | None,
-) -> tuple[Recovered | None, _LastRecord]:
-    """Bring the store's parts to agree, as was decided."""
+) -> tuple[Recovered | None, int, int]:
+    """Bring the store's parts to agree, as was decided. Also where the log's last record starts, and its store time."""
     parts.files.load(aborted=evidence.aborted)
     recovered = None
     if start.kind is StartKind.CLEAN:
         assert evidence.mark is not None, "a store without a mark is scanned"
-        last = _take_marks_end(parts, evidence.mark)
+        _take_marks_end(parts, evidence.mark)
+        last = evidence.mark.last_record, parts.checkpoint.values.physic_msg_timestamp
     else:
         rebuild, accept_lost_log = wishes.rebuild, wishes.accept_lost_log
         policy = recovery_policy(evidence, start, rebuild=rebuild, accept_lost_log=accept_lost_log)
         recovered = recover(parts, policy, config.delay_levels_ms, progress, directory, wishes.on_cut)
-        last = _LastRecord(recovered.last_record, recovered.last_store_timestamp)
+        last = recovered.last_record, recovered.last_store_timestamp
     # Every batch that was hidden is in its queues now.
     parts.gate.settle(parts.files.max_wrote)
     parts.reading.refresh()
-    return recovered, last
+    return recovered, *last
 
 
-def _take_marks_end(parts: StoreParts, mark: CheckpointMark) -> _LastRecord:
+def _take_marks_end(parts: StoreParts, mark: CheckpointMark) -> None:
     """Take the log's end from the checkpoint."""
     checkpoint = parts.checkpoint
     parts.files.set_end(mark.end_offset)
@@ -201,4 +197,3 @@ def _take_marks_end(parts: StoreParts, mark: CheckpointMark) -> _LastRecord:
         # Messages put from now on will be missing in the index, also those with the time of the last message.
         times = checkpoint.values
         checkpoint.restart(physic=times.physic_msg_timestamp, logics=times.logics_msg_timestamp, index=0)
-    return _LastRecord(mark.last_record, checkpoint.values.physic_msg_timestamp)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from commitlog_store.errors import CorruptIndex, StoreClosed
 from commitlog_store.format.index_file import HEADER_SIZE, INDEX_ENTRY_DTYPE, decode_header, entry_offset
-from commitlog_store.index.writer import IndexSurvey, IndexWriter
+from commitlog_store.index.writer import IndexWriter
 from tests.store.index.put_key import (
     CAPACITY,
     OFFSETS,
@@ -33,7 +33,7 @@ def truncate_as_surveyed(writer: IndexWriter, physical_offset: int) -> bool:
     """``truncate``, whose outcome a look at the files has to say before."""
     surveyed = writer.survey(physical_offset)
     whole = writer.truncate(physical_offset)
-    assert surveyed == IndexSurvey(whole=whole, file_count=writer.file_count)
+    assert surveyed == (whole, writer.file_count)
     return whole
 
 
