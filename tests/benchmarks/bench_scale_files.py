@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
-from commitlog_store.columnar.records import encode_records, new_headers
+from commitlog_store.columnar.records import TopicRows, encode_records, new_headers
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog_store.format.record import encode_filler
 from commitlog_store.paths import file_name_for_offset
@@ -45,9 +45,9 @@ def _topic(number: int) -> str:
 def _build(path: Path) -> None:
     """A log file an hour, the last one now. Only what is not zero is written."""
     builder = StoreBuilder(path, log_file_size=GIB)
-    body = pa.array([bytes(_BODY_SIZE)], pa.binary())
+    body = pa.array([bytes(_BODY_SIZE)], pa.large_binary())
     shared = [
-        encode_records(new_headers(1), body, _topic(number), pa.array([b"TAGS\x01paid\x02"]))
+        encode_records(new_headers(1), body, TopicRows([_topic(number)], np.zeros(1, np.int32)), [b"TAGS\x01paid\x02"])
         for number in range(_TOPICS)
     ]
     size = int(shared[0].sizes[0])

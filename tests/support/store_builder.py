@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog_store.columnar.records import EncodedRecords, encode_records, new_headers, patch_late_fields
+from commitlog_store.columnar.byte_parts import large_binary_of
+from commitlog_store.columnar.records import EncodedRecords, TopicRows, encode_records, new_headers, patch_late_fields
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog_store.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_header, file_size
 from commitlog_store.format.java_hash import index_key_hash
@@ -93,8 +94,9 @@ class StoreBuilder:
         for which, (ip, port) in (("born", BORN_HOST), ("store", STORE_HOST)):
             headers[f"{which}_ip"] = np.void(ip)
             headers[f"{which}_port"] = port
-        array = bodies if isinstance(bodies, pa.Array) else pa.array(bodies, pa.binary())
-        records = encode_records(headers, array, topic, pa.array(texts, pa.binary()))
+        array = large_binary_of(bodies if isinstance(bodies, pa.Array) else pa.array(bodies, pa.binary()))
+        topics = TopicRows([topic], np.zeros(count, np.int32))
+        records = encode_records(headers, array, topics, [pa.array(texts, pa.large_binary())])
         places = self._place(records.sizes)
         records = patch_late_fields(
             records, host_flags=0, queue_offsets=offsets, physical_offsets=places, store_timestamps=times

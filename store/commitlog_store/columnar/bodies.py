@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from commitlog_store.columnar.byte_parts import crcs_of
 from commitlog_store.columnar.locate import RecordBlock, RecordProblem
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format import compression, sys_flag
-from commitlog_store.format.checksum import crc32
 from commitlog_store.format.compression import MAX_DECOMPRESSED_SIZE
 from commitlog_store.format.record import CRC_MASK, Corrupt, field_offset, header_size
 
@@ -20,10 +19,6 @@ BODY_ADVICE = (
     "The body is not the one that was stored. on_damage='skip' (--on-damage skip) leaves the message out; "
     "verify_crc=False (--no-verify-crc, in Spark verifyCrc=false) gives the body as it is."
 )
-
-# Bytes of the bodies that are made into ``bytes`` together, to be checked; a mean size from which on none are.
-_PART_SIZE = 256 << 10
-_LONG_BODY = 3 << 10
 
 
 class BodiesTooLarge(Exception):
@@ -42,7 +37,7 @@ def verify_crc(block: RecordBlock) -> None:
 
     Also for the first that is compressed although its SYSFLAG, which no CRC covers, has the type bits only.
     """
-    computed = _crcs(block.stored_bodies)
+    computed = crcs_of(block.stored_bodies)
     stored = block.headers["body_crc"]
     bad = (computed & CRC_MASK) != stored
     if bad.any():
@@ -55,28 +50,6 @@ def verify_crc(block: RecordBlock) -> None:
             found=int(stored[index]),
         )
     _refuse_still_packed(block)
-
-
-def _crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """The CRC of each body. Only this step loops over the records: ``crc32`` takes one buffer a call.
-
-    Arrow makes ``bytes`` of small bodies faster than Python makes slices of a view; made part by part, they stay in the
-    processor's caches and take the memory of those before them. Long bodies are not copied.
-    """
-    count = len(bodies)
-    computed = np.empty(count, np.uint32)
-    size = bodies.nbytes
-    if count and size >= count * _LONG_BODY:
-        _, offset_buffer, data = bodies.buffers()
-        ends = np.frombuffer(offset_buffer, np.int32, count + 1, bodies.offset * 4).tolist()
-        slices = map(memoryview(data).__getitem__, map(slice, ends, ends[1:]))
-        computed[:] = np.fromiter(map(crc32, slices), np.uint32, count)
-        return computed
-    rows = max(_PART_SIZE * count // max(size, 1), 1)
-    for start in range(0, count, rows):
-        part = bodies.slice(start, rows).to_numpy(zero_copy_only=False)
-        computed[start : start + rows] = np.fromiter(map(crc32, part), np.uint32, len(part))
-    return computed
 
 
 def _refuse_still_packed(block: RecordBlock) -> None:

@@ -17,10 +17,14 @@ import pyarrow as pa
 
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import ByteArray, Int64Array
+from commitlog_store.format.checksum import crc32
 
 _BINARY = pa.large_binary()
 # Copying longer values twice costs more than one part less saves.
 _LARGE = 256
+# Bytes of values that are made into ``bytes`` together for their CRCs; a mean size from which on none are.
+_CRC_SIZE = 256 << 10
+_LONG_VALUE = 3 << 10
 Part: TypeAlias = "bytes | pa.LargeBinaryArray"
 
 
@@ -43,6 +47,27 @@ def binary_parts(values: pa.LargeBinaryArray) -> tuple[Int64Array, ByteArray]:
     _, offsets, data = values.buffers()
     bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def crcs_of(values: pa.BinaryArray | pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
+    """The CRC-32 of each value; none is null. Only this step loops over the values: ``crc32`` takes one buffer a call.
+
+    Arrow makes ``bytes`` of short values faster than Python makes slices of a view (measured at 100 B and 1 KiB: 200
+    and 450 ns a value, against 310 and 495). Made part by part, they stay in the processor's caches and take the memory
+    of those before them. Long values are not copied.
+    """
+    count, size = len(values), values.nbytes
+    crcs = np.empty(count, np.uint32)
+    if count and size >= count * _LONG_VALUE:
+        bounds, data = binary_parts(large_binary_of(values))
+        ends = bounds.tolist()
+        crcs[:] = np.fromiter(map(crc32, map(data.data.__getitem__, map(slice, ends, ends[1:]))), np.uint32, count)
+        return crcs
+    rows = min(max(_CRC_SIZE * count // max(size, 1), 1), 1 << 12)
+    for start in range(0, count, rows):
+        part = values.slice(start, rows).to_numpy(zero_copy_only=False)
+        crcs[start : start + rows] = np.fromiter(map(crc32, part), np.uint32, len(part))
+    return crcs
 
 
 def fixed_width(items: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.columnar.arrow_bytes import gather_binary
+from commitlog_store.columnar.byte_parts import large_binary_of
 from commitlog_store.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog_store.columnar.records import EncodedRecords, TopicRows, encode_records
 from commitlog_store.columnar.staged_block import StagedBlock
@@ -230,9 +231,9 @@ def _encode(block: RecordBlock, rows: Int64Array, targets: _Targets) -> tuple[En
     for name in _COPIED:
         headers[name] = _narrowed(given[name], headers.dtype[name])
     headers["queue_id"] = targets.queue_ids[rows]
-    bodies = gather_binary(block.data, block.body_starts[rows], block.body_lengths[rows])
-    records = encode_records(headers, bodies, TopicRows(targets.names, targets.codes[rows]), _properties(block, rows))
-    return records, headers["body_crc"].astype(np.int64)
+    bodies = large_binary_of(gather_binary(block.data, block.body_starts[rows], block.body_lengths[rows]))
+    topics, properties = TopicRows(targets.names, targets.codes[rows]), large_binary_of(_properties(block, rows))
+    return encode_records(headers, bodies, topics, [properties]), headers["body_crc"].astype(np.int64)
 
 
 def _narrowed(values: npt.NDArray[np.generic], kind: np.dtype[np.generic]) -> npt.NDArray[np.generic]:

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_store.columnar.records import encode_records, new_headers, patch_late_fields
+from commitlog_store.columnar.records import TopicRows, encode_records, new_headers, patch_late_fields
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record
 from tests.store.columnar.record_blocks import properties_of_one
 from tests.support.encoders import encode_record
+
+
+def _all_in(topic: str, count: int) -> TopicRows:
+    return TopicRows([topic], np.zeros(count, np.int32))
 
 
 @given(
@@ -34,9 +38,9 @@ def test_many_records_encoded_equal_one_at_a_time(
     headers["sys_flag"] |= 8
     born, store = (bytes(range(16)) if flags & bit else bytes([10, 1, 2, 3]) for bit in (16, 32))
     headers["born_ip"], headers["store_ip"] = np.void(born), np.void(store)
-    bodies = pa.array([body for body, _ in values], pa.binary())
-    properties = pa.array([text for _, text in values], pa.binary())
-    encoded = encode_records(headers, bodies, topic, properties)
+    bodies = pa.array([body for body, _ in values], pa.large_binary())
+    properties = pa.array([text for _, text in values], pa.large_binary())
+    encoded = encode_records(headers, bodies, _all_in(topic, count), [properties])
     offsets, times = np.arange(count) + 7, np.arange(count) + 1_700_000_000_000
     places = place + encoded.starts[:-1]
     patched = patch_late_fields(
@@ -59,9 +63,9 @@ def test_many_records_encoded_equal_one_at_a_time(
 
 def test_slices_of_bodies_and_properties_are_encoded_as_such() -> None:
     """An Arrow slice keeps the whole buffers; only its own rows may be written."""
-    bodies = pa.array([b"no", b"yes", b"yes too", b"no"], pa.binary()).slice(1, 2)
-    properties = pa.array([b"no\x01no", b"a\x01b", b"", b"no\x01no"], pa.binary()).slice(1, 2)
-    encoded = encode_records(new_headers(2), bodies, "t", properties)
+    bodies = pa.array([b"no", b"yes", b"yes too", b"no"], pa.large_binary()).slice(1, 2)
+    properties = pa.array([b"no\x01no", b"a\x01b", b"", b"no\x01no"], pa.large_binary()).slice(1, 2)
+    encoded = encode_records(new_headers(2), bodies, _all_in("t", 2), [properties])
     found = [decode_record(encoded.data[s:].tobytes()) for s in encoded.starts[:-1].tolist()]
     assert [(r.body, r.properties) for r in found if isinstance(r, Record)] == [(b"yes", b"a\x01b"), (b"yes too", b"")]
 
@@ -69,10 +73,4 @@ def test_slices_of_bodies_and_properties_are_encoded_as_such() -> None:
 @pytest.mark.parametrize("topic", ["", "t" * 32768])
 def test_topic_that_fits_no_record_is_refused(topic: str) -> None:
     with pytest.raises(InvalidValue, match="1 to 32767"):
-        encode_records(new_headers(1), pa.array([b""]), topic, pa.array([b""]))
-
-
-def test_properties_that_are_too_long_name_their_row() -> None:
-    properties = pa.array([b"", b"p" * 32767, b"p" * 32768])
-    with pytest.raises(InvalidValue, match="row 2 have 32768 bytes"):
-        encode_records(new_headers(3), pa.array([b"", b"", b""]), "t", properties)
+        encode_records(new_headers(1), pa.array([b""], pa.large_binary()), _all_in(topic, 1), [b""])
