@@ -51,7 +51,7 @@ def frames_in(scan: RecordScan, requests: DispatchRequests) -> list[FoundFrame]:
     rows = np.flatnonzero((requests.topic_codes == code) & (requests.queue_ids == 0))
     found = []
     for row in rows.tolist():
-        start, length = int(scan.body_starts[row]), int(scan.body_lengths[row])
+        start, length = int(scan.parts.body_starts[row]), int(scan.parts.body_lengths[row])
         body = scan.data[start : start + length].tobytes()
         place, size = int(requests.physical_offsets[row]), int(requests.sizes[row])
         found.append(_found(body, place, size, int(requests.store_timestamps[row])))

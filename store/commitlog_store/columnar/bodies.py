@@ -118,7 +118,7 @@ def plain_bodies(block: RecordBlock) -> pa.BinaryArray:
     if not packed.any():
         return bodies
     plain: list[bytes] = []
-    sizes = np.where(packed, 0, block.body_lengths)
+    sizes = np.where(packed, 0, block.parts.body_lengths)
     taken = 0
     for index in np.flatnonzero(packed).tolist():
         flags = int(block.sys_flags[index])

@@ -231,7 +231,7 @@ def _encode(block: RecordBlock, rows: Int64Array, targets: _Targets) -> tuple[En
     for name in _COPIED:
         headers[name] = _narrowed(given[name], headers.dtype[name])
     headers["queue_id"] = targets.queue_ids[rows]
-    bodies = large_binary_of(gather_binary(block.data, block.body_starts[rows], block.body_lengths[rows]))
+    bodies = large_binary_of(gather_binary(block.data, block.parts.body_starts[rows], block.parts.body_lengths[rows]))
     topics, properties = TopicRows(targets.names, targets.codes[rows]), large_binary_of(_properties(block, rows))
     return encode_records(headers, bodies, topics, [properties]), headers["body_crc"].astype(np.int64)
 
@@ -246,7 +246,7 @@ def _narrowed(values: npt.NDArray[np.generic], kind: np.dtype[np.generic]) -> np
 
 def _properties(block: RecordBlock, rows: Int64Array) -> pa.Array:
     """The property strings as they are, without a checksum of the waiting record."""
-    strings = gather_binary(block.data, block.properties_starts[rows], block.properties_lengths[rows])
+    strings = gather_binary(block.data, block.parts.properties_starts[rows], block.parts.properties_lengths[rows])
     if block.properties.text(CRC32).null_count == len(block.sizes):
         return strings
     return pa.array([_CRC_ENTRY.sub(b"", text) for text in strings.to_pylist()], pa.binary())

@@ -12,29 +12,20 @@ import pyarrow as pa
 from commitlog_store.columnar.arrow_bytes import gather_binary, to_text
 from commitlog_store.columnar.locate import RecordBlock
 from commitlog_store.format import arrow_compute as pc
-from commitlog_store.format.arrays import BoolArray, Int64Array
+from commitlog_store.format.arrays import BoolArray
 from commitlog_store.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
-from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, PROPERTIES_LENGTH_SIZE, TOPIC_LENGTH_SIZE
 
 
 def carry_keys(block: RecordBlock, topic: str, keys: pa.StringArray) -> BoolArray:
     """Whether each record has the topic, and its key of ``keys`` (one a record, no nulls) among its keys."""
-    same = pc.equal(_topics(block), pa.scalar(topic, pa.string())).to_numpy(zero_copy_only=False)
+    topics = to_text(gather_binary(block.data, block.parts.topic_starts, block.parts.topic_lengths))
+    same = pc.equal(topics, pa.scalar(topic, pa.string())).to_numpy(zero_copy_only=False)
     of_records = block.properties.text(KEYS)
     found: BoolArray = same & (_equal(of_records, keys) | _equal(block.properties.text(UNIQ_KEY), keys))
     several = pc.match_substring(of_records, KEY_SEPARATOR).fill_null(False).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(several & same & ~found)
     found[rows] = _among(of_records.take(pa.array(rows)), keys.take(pa.array(rows)))
     return found
-
-
-def _topics(block: RecordBlock) -> pa.StringArray:
-    length_sizes = np.where(
-        block.headers["magic"] == MAGIC_V2, TOPIC_LENGTH_SIZE[MAGIC_V2], TOPIC_LENGTH_SIZE[MAGIC_V1]
-    )
-    starts = block.body_starts + block.body_lengths + length_sizes
-    lengths: Int64Array = block.properties_starts - PROPERTIES_LENGTH_SIZE - starts
-    return to_text(gather_binary(block.data, starts, lengths))
 
 
 def _equal(texts: pa.StringArray, keys: pa.StringArray) -> BoolArray:

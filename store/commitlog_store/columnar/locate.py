@@ -9,7 +9,7 @@ consume queue names, and checks them against its units. The result, a ``RecordBl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -87,47 +87,65 @@ class QueuePlace:
         return self.topic.encode("utf-8") if isinstance(self.topic, str) else self.topic.cast(pa.binary())
 
 
+class RecordParts(NamedTuple):
+    """Starts (within the bytes of a scan or block) and lengths of the parts of records; one value a record."""
+
+    body_starts: Int64Array
+    body_lengths: Int64Array
+    topic_starts: Int64Array
+    topic_lengths: Int64Array
+    properties_starts: Int64Array
+    properties_lengths: Int64Array
+
+    def take(self, rows: Int64Array) -> RecordParts:
+        """The parts of some of the records, in the order given."""
+        return RecordParts(*(values[rows] for values in self))
+
+
 @dataclass(frozen=True, kw_only=True)
-class RecordBlock:
-    """Checked records within one stretch of bytes; every array has one value per record, positions from its start."""
+class LocatedRecords:
+    """Checked records within one stretch of bytes; every array has one value a record.
+
+    ``headers`` has the layout of ``record.HEADER_DTYPES``: that of IPv4 hosts when all records have these, else the
+    widest.
+    """
 
     data: ByteArray
     headers: npt.NDArray[np.void]
     sizes: Int64Array
-    body_starts: Int64Array
-    body_lengths: Int64Array
-    properties_starts: Int64Array
-    properties_lengths: Int64Array
+    parts: RecordParts
+
+    def field(self, name: str) -> npt.NDArray[Any]:
+        """A header field of every record, in native byte order."""
+        values = self.headers[name]
+        return values.astype(values.dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordBlock(LocatedRecords):
+    """Records of a queue, or of several."""
+
     place: QueuePlace
     body_limit: int
 
     def take(self, rows: Int64Array) -> RecordBlock:
         """Some of the records, in the order given."""
-        return RecordBlock(
-            data=self.data,
+        return replace(
+            self,
             headers=self.headers[rows],
             sizes=self.sizes[rows],
-            body_starts=self.body_starts[rows],
-            body_lengths=self.body_lengths[rows],
-            properties_starts=self.properties_starts[rows],
-            properties_lengths=self.properties_lengths[rows],
+            parts=self.parts.take(rows),
             place=self.place.take(rows),
-            body_limit=self.body_limit,
         )
-
-    def field(self, name: str) -> npt.NDArray[Any]:
-        """A header field in native byte order."""
-        values = self.headers[name]
-        return values.astype(values.dtype.newbyteorder("="))
 
     @cached_property
     def properties(self) -> PropertyRows:
-        return PropertyRows(gather_binary(self.data, self.properties_starts, self.properties_lengths))
+        return PropertyRows(gather_binary(self.data, self.parts.properties_starts, self.parts.properties_lengths))
 
     @cached_property
     def stored_bodies(self) -> pa.BinaryArray:
         """The bodies as stored in the log, perhaps compressed."""
-        return gather_binary(self.data, self.body_starts, self.body_lengths)
+        return gather_binary(self.data, self.parts.body_starts, self.parts.body_lengths)
 
     def where(self, field: str, index: int) -> int:
         """The distance of a header field from its record's start."""
@@ -136,17 +154,6 @@ class RecordBlock:
     @cached_property
     def sys_flags(self) -> npt.NDArray[np.int32]:
         return self.field("sys_flag")
-
-
-class RecordParts(NamedTuple):
-    """Starts (within the bytes of the scan or block) and lengths of the parts of records; one value a record."""
-
-    body_starts: Int64Array
-    body_lengths: Int64Array
-    topic_starts: Int64Array
-    topic_lengths: Int64Array
-    properties_starts: Int64Array
-    properties_lengths: Int64Array
 
 
 def _first(bad: BoolArray) -> int:
@@ -224,17 +231,7 @@ def locate(
     headers, head_sizes = gather_headers(data, positions, sizes)
     _check_headers(headers, sizes, physical_offsets, place)
     parts = follow_lengths(data, positions, sizes, headers, head_sizes, topic=place.encoded_topic)
-    return RecordBlock(
-        data=data,
-        headers=headers,
-        sizes=sizes,
-        body_starts=parts.body_starts,
-        body_lengths=parts.body_lengths,
-        properties_starts=parts.properties_starts,
-        properties_lengths=parts.properties_lengths,
-        place=place,
-        body_limit=body_limit,
-    )
+    return RecordBlock(data=data, headers=headers, sizes=sizes, parts=parts, place=place, body_limit=body_limit)
 
 
 def follow_lengths(

@@ -15,13 +15,21 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.columnar.arrow_bytes import all_equal, gather_binary
-from commitlog_store.columnar.locate import RecordParts, RecordProblem, follow_lengths, gather_headers, require
+from commitlog_store.columnar.byte_parts import crcs_of
+from commitlog_store.columnar.locate import (
+    LocatedRecords,
+    RecordParts,
+    RecordProblem,
+    follow_lengths,
+    gather_headers,
+    require,
+)
 from commitlog_store.columnar.properties import PropertyGroups
 from commitlog_store.format.arrays import ByteArray, Int32Array, Int64Array
 from commitlog_store.format.checksum import crc32
@@ -59,27 +67,15 @@ _LONG_BODY = 768
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordScan:
+class RecordScan(LocatedRecords):
     """The good records at the head of ``data``, which lies at ``physical_offset`` of the log.
-
-    Every array has one value a record; positions and starts count from the start of ``data``. ``headers`` has the
-    layout of ``record.HEADER_DTYPES``: that of IPv4 hosts when all records have these, else the widest.
 
     ``end`` is the position right after the last record, and ``stop`` what is there; None when ``data`` ends there.
     ``Torn`` says that what starts at ``end`` needs more bytes than ``data`` has.
     """
 
-    data: ByteArray
     physical_offset: int
     positions: Int64Array
-    sizes: Int64Array
-    headers: npt.NDArray[np.void]
-    body_starts: Int64Array
-    body_lengths: Int64Array
-    topic_starts: Int64Array
-    topic_lengths: Int64Array
-    properties_starts: Int64Array
-    properties_lengths: Int64Array
     end: int
     stop: Stop
 
@@ -87,26 +83,22 @@ class RecordScan:
         """The number of records."""
         return len(self.positions)
 
-    def field(self, name: str) -> npt.NDArray[Any]:
-        """A header field of every record, in native byte order."""
-        values = self.headers[name]
-        return values.astype(values.dtype.newbyteorder("="))
-
     @cached_property
     def properties(self) -> PropertyGroups:
         """The property strings of the records."""
-        return PropertyGroups(gather_binary(self.data, self.properties_starts, self.properties_lengths))
+        return PropertyGroups(gather_binary(self.data, self.parts.properties_starts, self.parts.properties_lengths))
 
     @cached_property
     def topics(self) -> tuple[Int32Array, list[str]]:
         """A code for each record's topic, and the topics that codes point into."""
         if not len(self):
             return np.zeros(0, np.int32), []
-        start, length = int(self.topic_starts[0]), int(self.topic_lengths[0])
+        starts, lengths = self.parts.topic_starts, self.parts.topic_lengths
+        start, length = int(starts[0]), int(lengths[0])
         first = self.data[start : start + length].tobytes()
-        if (self.topic_lengths == length).all() and all_equal(self.data, self.topic_starts, first):
+        if (lengths == length).all() and all_equal(self.data, starts, first):
             return np.zeros(len(self), np.int32), [decode_utf8(first)]
-        encoded = gather_binary(self.data, self.topic_starts, self.topic_lengths).dictionary_encode()
+        encoded = gather_binary(self.data, starts, lengths).dictionary_encode()
         names = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
         # Different bytes that are not UTF-8 may give the same text.
         codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
@@ -139,7 +131,7 @@ def scan_records(data: ByteArray, physical_offset: int, *, check_crc: bool) -> R
                 positions=positions,
                 sizes=sizes,
                 headers=headers,
-                **parts._asdict(),
+                parts=parts,
                 end=end,
                 stop=stop,
             )
@@ -184,9 +176,7 @@ def _crcs_of_short(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> 
     computed = np.empty(len(starts), np.int64)
     for first in range(0, len(starts), _CRC_ROWS):
         rows = slice(first, first + _CRC_ROWS)
-        bodies = gather_binary(data, starts[rows], lengths[rows])
-        values = map(crc32, bodies.to_numpy(zero_copy_only=False))
-        computed[rows] = np.fromiter(values, np.int64, len(bodies))
+        computed[rows] = crcs_of(gather_binary(data, starts[rows], lengths[rows]))
     return computed
 
 

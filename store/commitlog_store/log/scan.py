@@ -185,7 +185,7 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     if len(scan) and isinstance(scan.stop, Unwritten):
         doubted[-1] = True
     doubted &= places >= whole_to
-    unended = doubted & (scan.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
+    unended = doubted & (scan.parts.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
     rows = np.flatnonzero(unended).tolist()[:1]
     lacking = first_without_sector(scan, position, max(unsynced_from, whole_to))
     if lacking is not None:
@@ -195,7 +195,7 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     row = min(rows)
     expected, found = "their bytes to the end", "zeros where a sector is missing"
     return int(scan.positions[row]), Corrupt(
-        "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
+        "Topic or properties", int(scan.parts.topic_starts[row] - scan.positions[row]), expected, found
     )
 
 
@@ -206,10 +206,12 @@ def first_without_sector(scan: RecordScan, position: int, doubted_from: int) -> 
     lengths still agree. ``position`` is where in its file the scan's data starts.
     """
     # The length of empty properties is zero itself: whether it reached the device is unknown and does not matter.
-    unmarked = np.where(scan.properties_lengths > 0, 0, PROPERTIES_LENGTH_SIZE)
+    unmarked = np.where(scan.parts.properties_lengths > 0, 0, PROPERTIES_LENGTH_SIZE)
     starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
     # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.
-    first = np.maximum(starts // SECTOR_SIZE + 1, (scan.body_starts + scan.body_lengths + position) // SECTOR_SIZE)
+    first = np.maximum(
+        starts // SECTOR_SIZE + 1, (scan.parts.body_starts + scan.parts.body_lengths + position) // SECTOR_SIZE
+    )
     counts = np.maximum((ends - 1) // SECTOR_SIZE - first + 1, 0)
     counts[scan.positions + scan.physical_offset < doubted_from] = 0
     owners = np.repeat(np.arange(len(scan)), counts)

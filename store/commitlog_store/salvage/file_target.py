@@ -70,10 +70,7 @@ def _block(scan: RecordScan, topic: str, queue_id: int, rows: Int64Array) -> Rec
         data=scan.data,
         headers=scan.headers[rows],
         sizes=scan.sizes[rows],
-        body_starts=scan.body_starts[rows],
-        body_lengths=scan.body_lengths[rows],
-        properties_starts=scan.properties_starts[rows],
-        properties_lengths=scan.properties_lengths[rows],
+        parts=scan.parts.take(rows),
         place=QueuePlace(topic=topic, queue_id=queue_id, queue_offsets=offsets),
         body_limit=_BODY_LIMIT,
     )

@@ -301,8 +301,8 @@ class LogCheck:
         what a client sends."""
         flags = scan.field("sys_flag")
         for row in np.flatnonzero(flags & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)).tolist():
-            start = int(scan.body_starts[row])
-            body = scan.data[start : start + int(scan.body_lengths[row])].tobytes()
+            start = int(scan.parts.body_starts[row])
+            body = scan.data[start : start + int(scan.parts.body_lengths[row])].tobytes()
             fault = packing_fault(body, int(flags[row]))
             if fault is not None:
                 at = int(scan.positions[row]) + scan.physical_offset

@@ -35,7 +35,7 @@ def assert_agrees(data: bytes, check_crc: bool = True) -> RecordScan:
     assert scan.sizes.tolist() == [record.total_size for record in records]
     assert (scan.positions + BASE).tolist() == [record.physical_offset for record in records]
     for part in ("body", "topic", "properties"):
-        starts, lengths = getattr(scan, f"{part}_starts"), getattr(scan, f"{part}_lengths")
+        starts, lengths = getattr(scan.parts, f"{part}_starts"), getattr(scan.parts, f"{part}_lengths")
         found = [data[at : at + length] for at, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
         assert found == [getattr(record, part) for record in records]
     for name in ("queue_offset", "store_timestamp", "sys_flag", "magic", "store_port", "prepared_transaction_offset"):
