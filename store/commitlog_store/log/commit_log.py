@@ -44,8 +44,8 @@ from commitlog_store.format.record import (
     own_position,
 )
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG
+from commitlog_store.log.record_search import record_without_body
 from commitlog_store.log.scan import LogFiles
-from commitlog_store.log.without_body import record_without_body
 
 # Bytes that a read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096

@@ -1,4 +1,4 @@
-"""Search for whole, good records from an arbitrary byte on: after a bad record."""
+"""One record of a file: at a place, also without its body, or the first good one from an arbitrary byte on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from commitlog_store.format.record import (
     MIN_RECORD_SIZE,
     RECORD_MAGICS,
     RECORD_PREFIX_SIZE,
+    Decoded,
     Record,
     Torn,
     decode_record,
+    decode_without_body,
 )
 
 _PIECE_SIZE = 4 << 20
 _NEAR = 64 << 10
+# Most messages fit in so many bytes, which take one call. Of longer ones, what follows the body takes another.
+_FIRST_READ = 4096
 # The longest record that is searched for.
 _LONGEST = 64 << 20
 
@@ -29,6 +33,21 @@ def good_record(file: MappedFile, at: int, file_end: int) -> Record | None:
     if isinstance(head, Torn) and head.needed <= min(_LONGEST, file_end - at):
         head = decode_record(file.read(at - file.base, head.needed), physical_offset=at)
     return head if isinstance(head, Record) else None
+
+
+def record_without_body(file: MappedFile, physical_offset: int) -> Decoded:
+    """The record at a place of a file, its body ``b""``; or what is there. All fields are checked but the body's CRC.
+
+    The errors of ``MappedFile.read``.
+    """
+    position = physical_offset - file.base
+
+    def read(start: int, length: int) -> bytes:
+        return file.read(position + start, length)
+
+    return decode_without_body(
+        file.read(position, _FIRST_READ), file.size - position, read, physical_offset=physical_offset
+    )
 
 
 def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) -> Record | None:

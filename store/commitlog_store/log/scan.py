@@ -20,8 +20,7 @@ from commitlog_store.format.record import (
     Unwritten,
     own_position,
 )
-from commitlog_store.log.record_search import first_good_record
-from commitlog_store.log.without_body import record_without_body
+from commitlog_store.log.record_search import first_good_record, record_without_body
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.

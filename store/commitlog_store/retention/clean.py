@@ -268,11 +268,9 @@ class StoreCleaner:
         """After log files went: delete the queue and index files that point only into them."""
         queue_files = 0
         for topic, queue_id, count in self.expired_queue_files():
-            self.remove_queue_files(topic, queue_id, count)
+            self._log.queues.remove_expired(topic, queue_id, count)
             queue_files += count
-        index_files = self.clean_index()
-        ext_files = self.remove_ext_files()
-        self.forget_deleted_topics()
+        index_files, ext_files = self.clean_beside_queues()
         return done.report(
             self.path, dry_run=False, queue_files=queue_files, index_files=index_files, ext_files=ext_files
         )
@@ -360,16 +358,15 @@ class StoreCleaner:
         """Remove a queue's oldest files. ``StoreIOError``."""
         self._log.queues.remove_expired(topic, queue_id, count)
 
-    def remove_ext_files(self) -> int:
-        """Remove the files of brokers' ``consumequeue_ext`` that only deleted messages have. ``StoreIOError``."""
-        return self._log.queues.remove_expired_ext(self.log_start)
-
-    def forget_deleted_topics(self) -> None:
-        """Forget topics that were deleted when the log has no message of them any more. ``StoreIOError``."""
+    def clean_beside_queues(self) -> tuple[int, int]:
+        """Remove the index files, and those of brokers' ``consumequeue_ext``, that only deleted messages have; forget
+        deleted topics of which the log has no message. Returns the numbers of the files. ``StoreIOError``."""
+        index_files = self._clean_index()
+        ext_files = self._log.queues.remove_expired_ext(self.log_start)
         self._log.queues.deleted.forget_expired(self.log_start)
+        return index_files, ext_files
 
-    def clean_index(self) -> int:
-        """Remove the index files that hold only deleted messages; returns their number. ``IndexIOError``."""
+    def _clean_index(self) -> int:
         index = self._log.index
         if index is None:
             return 0
@@ -458,9 +455,7 @@ class CleanConsumeQueueService:
         if log_start == self._cleaned_to:
             return config.clean_resource_interval / _MS
         self._expired = self._cleaner.expired_queue_files()
-        self._cleaner.clean_index()
-        self._cleaner.remove_ext_files()
-        self._cleaner.forget_deleted_topics()
+        self._cleaner.clean_beside_queues()
         self._cleaned_to = log_start
         return 0 if self._expired else config.clean_resource_interval / _MS
 
