@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from commitlog_store.errors import StoreIOError
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_writes
 from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import GATE
@@ -98,12 +99,10 @@ class BatchGate:
         self._lock = threading.Lock()
         self._unsynced = True
         self.state = _NEVER_CLOSED
-        try:
+        with failed_writes(self.path, "open"):
             if disk.exists(self.path):
                 self._descriptor = disk.open_for_writing(self.path)
                 self.state = _decode(disk.read_at(self._descriptor, _SIZE, 0)) or _NEVER_CLOSED
-        except OSError as error:
-            raise StoreIOError("open", path=self.path, cause=error) from error
 
     def close_from(self, start: int) -> None:
         """Hide messages that begin at or after the offset; a closed gate stays where it is. ``StoreIOError``."""
@@ -137,12 +136,10 @@ class BatchGate:
             self.sync()
 
     def _write(self, state: GateState) -> None:
-        try:
+        with failed_writes(self.path):
             if self._descriptor < 0:
                 self._descriptor = disk.create_file(self.path)
             disk.write_at(self._descriptor, _encode(state), 0)
-        except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error) from error
         self.state = state
         self._unsynced = True
 
@@ -151,10 +148,8 @@ class BatchGate:
         with self._lock:
             if self._descriptor < 0 or not self._unsynced:
                 return
-            try:
+            with failed_writes(self.path, "sync"):
                 disk.sync(self._descriptor)
-            except OSError as error:
-                raise StoreIOError("sync", path=self.path, cause=error) from error
             self._unsynced = False
 
     def put_back(self, state: GateState) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from commitlog_store.errors import ReadFailed
+from commitlog_store.errors import ReadFailed, StoreIOError
 
 
 @contextlib.contextmanager
@@ -30,3 +30,12 @@ def failed_reads(path: str, operation: str = "read") -> Iterator[None]:
         yield
     except OSError as error:
         raise ReadFailed(operation, path=str(error.filename or path), cause=error) from error
+
+
+@contextlib.contextmanager
+def failed_writes(path: str, operation: str = "write", advice: str = "") -> Iterator[None]:
+    """``StoreIOError`` for each ``OSError`` that leaves the block, with this path."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreIOError(operation, path=path, cause=error, advice=advice) from error

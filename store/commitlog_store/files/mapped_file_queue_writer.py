@@ -15,9 +15,9 @@ from bisect import bisect_right
 from itertools import zip_longest
 from typing import Protocol
 
-from commitlog_store.errors import CorruptRecord, StoreClosed, StoreIOError
+from commitlog_store.errors import CorruptRecord, StoreClosed
 from commitlog_store.files import disk
-from commitlog_store.files.error_paths import errors_name
+from commitlog_store.files.error_paths import errors_name, failed_writes
 from commitlog_store.files.limits import most_open_files
 from commitlog_store.files.mapped_file_writer import HALTED, MappedFileWriter, make_file
 from commitlog_store.files.transient_store_pool import PooledBuffer, TransientStorePool
@@ -250,21 +250,17 @@ class MappedFileQueueWriter:
             first, last = max(start - file.base, 0), min(stop - file.base, file.capacity)
             if first >= last:
                 continue
-            try:
+            with failed_writes(file.path, "write back", HALTED):
                 descriptor = disk.open_for_writing(file.path)
                 try:
                     for at in range(first, last, _PIECE):
                         disk.write_at(descriptor, file.read(at, min(_PIECE, last - at)), at)
                 finally:
                     disk.close(descriptor)
-            except OSError as error:
-                raise StoreIOError("write back", path=file.path, cause=error, advice=HALTED) from error
 
     def _sync_directory(self) -> None:
-        try:
+        with failed_writes(self.path, "sync", HALTED):
             disk.sync_directory(self.path)
-        except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error, advice=HALTED) from error
 
     def writable(self) -> MappedFileWriter:
         """The file for the next record; a new one when the last is full.

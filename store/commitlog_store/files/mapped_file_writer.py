@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from commitlog_store.errors import DiskFull, FileCreationFailed, StoreIOError, TooManyOpenFiles
 from commitlog_store.files import disk, space
+from commitlog_store.files.error_paths import failed_writes
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.memory import drop_pages, lock_memory, will_need
 from commitlog_store.files.space import NO_SPACE
@@ -158,10 +159,8 @@ class MappedFileWriter(MappedFile):
         if self._descriptor == _UNOPENED:
             with self._opening:
                 if self._descriptor == _UNOPENED:
-                    try:
+                    with failed_writes(self.path, "open"):
                         self._descriptor = self._open_same()
-                    except OSError as error:
-                        raise StoreIOError("open", path=self.path, cause=error) from error
                     if self._on_opened is not None:
                         self._on_opened(self)
         return self._descriptor
@@ -463,12 +462,10 @@ class MappedFileWriter(MappedFile):
         with self._opening:
             self.allocated_position = min(self.allocated_position, space.page_before(position))
             self.order_from = self._bytes_end = self.capacity
-            try:
+            with failed_writes(self.path, "zero the end of"):
                 self._zero_data(position, page)
                 if page < self.capacity and not self._release(page):
                     self._zero_data(page, self.capacity)
-            except OSError as error:
-                raise StoreIOError("zero the end of", path=self.path, cause=error) from error
         self.sync_all()
 
     def _release(self, start: int) -> bool:
@@ -518,8 +515,5 @@ class MappedFileWriter(MappedFile):
 
     def unlink(self) -> None:
         """Remove the file's name; it stays readable until it is closed. ``StoreIOError``."""
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                disk.unlink(self.path)
-        except OSError as error:
-            raise StoreIOError("delete", path=self.path, cause=error) from error
+        with failed_writes(self.path, "delete"), contextlib.suppress(FileNotFoundError):
+            disk.unlink(self.path)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from commitlog_store.errors import DiskFull, StoreIOError
 from commitlog_store.files import disk
-from commitlog_store.files.error_paths import errors_name
+from commitlog_store.files.error_paths import errors_name, failed_writes
 from commitlog_store.files.space import NO_SPACE
 
 # The suffix of a file's name until it is whole.
@@ -159,10 +159,8 @@ def replace_synced(path: str, data: bytes) -> None:
 
 def sync_names_beside(path: str) -> None:
     """Sync the directory of a file that was replaced. ``StoreIOError``: after a crash, the old one may be there."""
-    try:
+    with failed_writes(path):
         disk.sync_directory(os.path.dirname(path))
-    except OSError as error:
-        raise StoreIOError("write", path=path, cause=error) from error
 
 
 def reserve_space(path: str, size: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from commitlog_store.errors import DiskFull, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_writes
 from commitlog_store.files.space import NO_SPACE
 from commitlog_store.files.store_lock import StoreLock
 from commitlog_store.files.store_paths import StorePaths
@@ -107,7 +108,7 @@ class OwnerDirectory:
 
         ``StoreIOError``.
         """
-        try:
+        with failed_writes(self.path, "make the directories of"):
             if not disk.exists(self.of(CHECKPOINT)):
                 # No owner has come this far yet: the maker of the store's directory may not have synced its name.
                 # (Where the parent may not be read, it cannot be synced either.)
@@ -119,8 +120,6 @@ class OwnerDirectory:
                     # One by one: a crash must leave a recognisable store directory, and "config" alone is not one.
                     disk.sync_directory(os.path.dirname(self.of(name)))
             disk.sync_directory(self.path)
-        except OSError as error:
-            raise StoreIOError("make the directories of", path=self.path, cause=error) from error
 
     def mark_in_use(self) -> None:
         """Make ``abort``: from now on, a store that is not closed was interrupted. ``StoreIOError``.
@@ -129,15 +128,13 @@ class OwnerDirectory:
         close.
         """
         path = self.of(ABORT)
-        try:
+        with failed_writes(path):
             try:
                 replace_synced(path, str(os.getpid()).encode())
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
                 replace_synced(path, b"")  # it counts that the file exists, and an empty one takes no space
-        except OSError as error:
-            raise StoreIOError("write", path=path, cause=error) from error
 
     def close(self, *, clean: bool) -> None:
         """Release the store; ``clean`` when everything is on the device. ``StoreIOError``."""

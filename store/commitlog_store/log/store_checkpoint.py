@@ -17,9 +17,9 @@ from commitlog_store.errors import (
     NotAStore,
     ReadFailed,
     StoreAccessDenied,
-    StoreIOError,
 )
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_writes
 from commitlog_store.files.mapped_file_writer import make_file
 from commitlog_store.format.checkpoint import (
     CHECKPOINT_SIZE,
@@ -125,14 +125,10 @@ class StoreCheckpoint:
     def _flush(self, mark: CheckpointMark | None) -> None:
         self.mark = mark
         self._synced = None
-        try:
+        with failed_writes(self.path):
             disk.write_at(self._opened(), encode_checkpoint(self.values, mark), 0)
-        except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error) from error
-        try:
+        with failed_writes(self.path, "sync"):
             disk.sync(self._opened())
-        except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error) from error
         self._synced = self.values, mark
 
     def _opened(self) -> int:

@@ -25,7 +25,7 @@ import msgspec
 
 from commitlog_store.errors import CorruptConfig, DiskFull, InvalidValue, ReadFailed, StoreIOError
 from commitlog_store.files import disk
-from commitlog_store.files.error_paths import failed_reads
+from commitlog_store.files.error_paths import failed_reads, failed_writes
 from commitlog_store.files.limits import free_bytes
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.space import NO_SPACE
@@ -185,13 +185,11 @@ def drop_kept(store_path: str | os.PathLike[str]) -> list[KeptPiece]:
     directory = os.path.abspath(os.fspath(store_path))
     found = kept_pieces(directory)
     parent = os.path.join(directory, REPAIR)
-    try:
+    with failed_writes(parent, "remove a kept piece of"):
         for piece in found:
             _remove_tree(piece.path)
         if found:
             disk.sync_directory(parent)
-    except OSError as error:
-        raise StoreIOError("remove a kept piece of", path=parent, cause=error) from error
     return found
 
 

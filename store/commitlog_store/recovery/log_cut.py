@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import InvalidValue, StoreIOError
+from commitlog_store.errors import InvalidValue
+from commitlog_store.files.error_paths import failed_writes
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.format.checkpoint import CheckpointMark
@@ -45,10 +46,8 @@ def cut_log(directory: OwnerDirectory, at: int, reason: str, delay_levels_ms: Se
 
 def _load(directory: OwnerDirectory) -> MappedFileQueueWriter:
     files = MappedFileQueueWriter(directory.of(COMMIT_LOG), MessageStoreConfig().mapped_file_size_commit_log)
-    try:
+    with failed_writes(files.path, "open"):
         files.load()
-    except OSError as error:
-        raise StoreIOError("open", path=files.path, cause=error) from error
     return files
 
 
