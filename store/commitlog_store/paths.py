@@ -23,10 +23,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 from urllib.parse import quote
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
+
+_T = TypeVar("_T")
 
 __all__ = [
     "ABORT",
@@ -351,6 +354,14 @@ def checked_text(what: str, value: str) -> str:
     """``InvalidValue`` for what is not a text."""
     _require_text(what, value)
     return value
+
+
+def checked_choice(name: str, given: _T, choices: tuple[str, ...]) -> _T:
+    """The argument of that name, which is one of some texts. ``InvalidValue``."""
+    if given not in choices:
+        *others, last = map(repr, choices)
+        raise InvalidValue(f"{name} is {', '.join(others)} or {last}, not {given!r}.")
+    return given
 
 
 def checked_topics_to_retain(retain: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, get_args
 
 from commitlog_store.batch_id import (
     BatchId,
@@ -41,12 +41,13 @@ from commitlog_store.half.transactional_message import TransactionalMessageServi
 from commitlog_store.message import Message
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.paths import checked_choice
 from commitlog_store.producing import Producing
 from commitlog_store.progress import Progress
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader
-from commitlog_store.recovery.cut import checked_on_cut
+from commitlog_store.recovery.cut import OnCut
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
 from commitlog_store.retention.decision import CleanReport
@@ -123,7 +124,7 @@ class MessageStore(Producing):
             disk.absolute_path(path),
             config,
             lock_timeout_s=checked_seconds("lock_timeout_s", lock_timeout_s),
-            wishes=OpenWishes(accept_lost_log, rebuild, checked_on_cut(on_cut)),
+            wishes=OpenWishes(accept_lost_log, rebuild, checked_choice("on_cut", on_cut, get_args(OnCut))),
             progress=progress,
         )
         try:

@@ -21,13 +21,13 @@ from commitlog_store.batch_id import BatchId, redrive_application
 from commitlog_store.consumers.pull import PullService
 from commitlog_store.consumers.read_ahead import before_damage
 from commitlog_store.consumers.retry import DEAD_LETTER_ONLY, dead_letter_topic, retry_topic
-from commitlog_store.errors import InvalidValue, TopicNotFound
+from commitlog_store.errors import Damaged, TopicNotFound
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.format.properties import RETRY_TOPIC
 from commitlog_store.format.timestamps import is_timestamp
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.owned_store.owned_store import OwnedStore
-from commitlog_store.paths import validate_group
+from commitlog_store.paths import checked_choice, validate_group
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.skipped import SkippedRange, check_skipped
 from commitlog_store.reader import MessageBatches, OnDamage, StoreReader
@@ -65,8 +65,7 @@ def redrive(
 ) -> int:
     """``MessageStore.redrive``."""
     validate_group(group)
-    if to not in get_args(RedriveTo):
-        raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
+    checked_choice("to", to, get_args(RedriveTo))
     most = None if max_messages is None else checked_count("max_messages", max_messages)
     check_skipped(skipped)
     engine = owned.engine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from commitlog_store.errors import InvalidValue
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
+from commitlog_store.paths import checked_choice
 from commitlog_store.queue.skipped import SkippedRange, Skips
 
 OnDamage = Literal["raise", "skip", "skip-records"]
@@ -13,9 +13,7 @@ OnDamage = Literal["raise", "skip", "skip-records"]
 
 def checked_on_damage(on_damage: OnDamage) -> OnDamage:
     """``InvalidValue``."""
-    if on_damage not in get_args(OnDamage):
-        raise InvalidValue(f"on_damage is 'raise', 'skip' or 'skip-records', not {on_damage!r}.")
-    return on_damage
+    return checked_choice("on_damage", on_damage, get_args(OnDamage))
 
 
 def skips_of(on_damage: OnDamage, skipped: list[SkippedRange]) -> Skips | None:

@@ -18,7 +18,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
-from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES, archive_hint, without_secrets
+from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES, archive_hint, checked_choice, without_secrets
 from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.reading.damage import OnDamage, checked_on_damage
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
@@ -129,9 +129,7 @@ def _checked_directory(path: str | os.PathLike[str], options: OpenOptions) -> Di
 
 def checked_filter_at(given: FilterAt) -> FilterAt:
     """``InvalidValue``."""
-    if given not in get_args(FilterAt):
-        raise InvalidValue(f"filter_at is 'reader' or 'server', not {given!r}.")
-    return given
+    return checked_choice("filter_at", given, get_args(FilterAt))
 
 
 def _refuse_archive(path: str, archive: object, *, from_log: bool) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
 from commitlog_store.batch.log_snapshot import LogSnapshot
-from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.errors import CommitLogError
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import checked_choice
 from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
@@ -194,8 +195,7 @@ class Places:
 
 def checked_time(timestamp_ms: GivenTime, boundary: Boundary) -> int:
     """The time in milliseconds. ``InvalidValue`` for a time in seconds, and for another boundary."""
-    if boundary not in ("lower", "upper"):
-        raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
+    checked_choice("boundary", boundary, get_args(Boundary))
     return milliseconds_of(timestamp_ms, "timestamp_ms")
 
 

@@ -23,15 +23,6 @@ OnCut = Literal["keep", "refuse"]
 _ZERO_END = 2
 
 
-def checked_on_cut(given: object) -> OnCut:
-    """``InvalidValue`` for another value."""
-    if given == "keep":
-        return "keep"
-    if given == "refuse":
-        return "refuse"
-    raise InvalidValue(f"on_cut is 'keep' or 'refuse', not {given!r}.")
-
-
 class _Lost:
     """Counts whole records by queue."""
 

@@ -11,7 +11,7 @@ from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.consumer_offset import check_positions
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
-from commitlog_store.paths import checked_text, checked_topics_to_retain, validate_group
+from commitlog_store.paths import checked_choice, checked_text, checked_topics_to_retain, validate_group
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.skipped import SkippedRange, check_skipped
 from commitlog_store.reader import OnDamage
@@ -125,8 +125,7 @@ class RemoteAdministration:
     ) -> int:
         """``MessageStore.redrive``, a thousand messages a call."""
         validate_group(group)
-        if to not in get_args(RedriveTo):
-            raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
+        checked_choice("to", to, get_args(RedriveTo))
         left = None if max_messages is None else checked_count("max_messages", max_messages)
         checked_on_damage(on_damage)
         check_skipped(skipped)

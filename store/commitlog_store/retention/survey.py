@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import UnionType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound
@@ -23,7 +23,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.paths import ARCHIVE_HOLDER, CHECKPOINT, file_name_for_offset
+from commitlog_store.paths import ARCHIVE_HOLDER, CHECKPOINT, checked_choice, file_name_for_offset
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.retention.decision import CleanReport, Decision, LogFile, RetentionLimits, decide
@@ -32,7 +32,6 @@ from commitlog_store.retention.holders import delayed_messages, hold_of, positio
 KEEP_AT_MOST_HOURS = 168.0
 _HOUR_MS = 3_600_000
 _TOO_MANY = 2**63
-_CLOCKS = ("store", "mtime")
 _MS = 1000
 
 AgeClock = Literal["store", "mtime"]
@@ -99,8 +98,7 @@ def clean_request(
     _check_number("older_than_hours", older_than_hours, "hours", int | float)
     _check_number("keep_at_most_hours", keep_at_most_hours, "hours", int | float)
     _check_number("max_bytes", max_bytes, "bytes", int)
-    if clock not in _CLOCKS:
-        raise InvalidValue(f"clock is 'store' or 'mtime', not {clock!r}.")
+    checked_choice("clock", clock, get_args(AgeClock))
     if isinstance(keep_for, str | bytes) or not isinstance(keep_for, Iterable):
         raise InvalidValue(f"keep_for is a list of checkpoints and groups, not {keep_for!r}.")
     holders = tuple(_holder(one) for one in keep_for)
