@@ -10,7 +10,6 @@ itself when it starts, and files of its timer and its consumers. Then the broker
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -56,14 +55,6 @@ def broker_mark(store_path: str) -> str | None:
         if disk.exists(os.path.join(config, name)):
             return f"the file {name}"
     return f"the timer wheel of RocketMQ 5 ({TIMER_WHEEL})" if has_timer_wheel(store_path) else None
-
-
-def is_left_to_broker(store_path: str, messages: str, logger: logging.Logger) -> bool:
-    """Whether a broker delivers ``messages``, such as "timer messages", of the store; it is logged then."""
-    mark = broker_mark(store_path)
-    if mark is not None:
-        logger.info("%s is a broker's, by %s: %s are left to it.", store_path, mark, messages)
-    return mark is not None
 
 
 def _read(file: JsonConfigFile) -> dict[str, Any]:

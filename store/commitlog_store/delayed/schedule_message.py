@@ -21,24 +21,22 @@ import numpy as np
 
 from commitlog_store.batch_id import BatchId, schedule_application
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
-from commitlog_store.config import BrokerRole
-from commitlog_store.delayed.broker_marks import broker_mark, is_left_to_broker
+from commitlog_store.delayed.broker_marks import broker_mark
 from commitlog_store.delayed.frame_delivery import FrameDelivery
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
 from commitlog_store.delayed.waiting_records import (
-    FAILED_SECONDS,
     LONGEST_SECONDS,
     MOST_FRAME_BYTES,
     MOST_FRAME_UNITS,
     PIECE_BYTES,
     REFUSED_SECONDS,
-    GuardedSteps,
+    DeliveryService,
     end_to_deliver,
     report_undeliverable,
     waiting_records,
 )
 from commitlog_store.engine.store_engine import StoreEngine
-from commitlog_store.engine.subject import Hold, Subject
+from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE, Units
@@ -46,7 +44,6 @@ from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.record import HEADER_SIZE, field_offset
 from commitlog_store.queue.expired_units import count_before
 from commitlog_store.threads.wakeup import Wakeup
-from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,7 +86,7 @@ def _nothing() -> None:
     pass
 
 
-class ScheduleMessageService(Subject):
+class ScheduleMessageService(DeliveryService):
     """Delivers what is due, level after level. For one thread, and the job thread."""
 
     def __init__(
@@ -106,22 +103,12 @@ class ScheduleMessageService(Subject):
 
         ``frame_bytes`` and ``piece_bytes``: the most that is delivered in one frame, and encoded at once.
         """
+        super().__init__(engine, wakeup, SCHEDULE_TOPIC, "Delayed messages", clock, monotonic)
         config = engine.config
-        self._store_path = engine.path
-        # None delivers unless the store is a broker's.
-        self._enabled = config.schedule_enable
         self._delays = config.delay_levels_ms
-        self._log = engine.log
-        self._batches = engine.batches
         self._delivery = FrameDelivery(engine, frame_bytes)
-        self._state = engine.state
-        self._store_flush = engine.store_flush
-        self._run_job = engine.run
-        self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._flush_interval_s = config.flush_delay_offset_interval / _MS
         self._piece_bytes = piece_bytes
-        self._clock = clock
-        self._monotonic = monotonic
         self._file = DelayOffsetFile(engine.path)
         # Where the queues ended when the store was opened: no position is after that, whatever the file says. A later
         # end would not do: it counts messages that were not delivered.
@@ -132,9 +119,6 @@ class ScheduleMessageService(Subject):
         self._positions: dict[int, int] = {}
         # What delayOffset.json holds.
         self._saved: dict[int, int] = {}
-        self._saved_at = monotonic()
-        self._steps = GuardedSteps(_LOG)
-        self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
 
     def _ends(self) -> dict[int, int | None]:
         """The end of each level's queue now; None for one that cannot be read."""
@@ -152,9 +136,6 @@ class ScheduleMessageService(Subject):
     def _end_at_open(self, level: int, high: int) -> int:
         end = self._ends_at_open.get(level, 0)
         return high if end is None else min(end, high)
-
-    def workers(self) -> Sequence[Worker]:
-        return self._workers
 
     def correct_positions(self) -> None:
         """Let no position stand for messages or deliveries that the log has lost; before the first message is put.
@@ -195,37 +176,16 @@ class ScheduleMessageService(Subject):
             end = min(end, ledger.get(level, 0))
         return min(position, end)
 
-    def run_once(self) -> float:
-        if self._enabled is False:
-            return FAILED_SECONDS
-        if not self._state.takes_what_frees_space:
-            return REFUSED_SECONDS
-        highest = self._log.queues.highest_id(SCHEDULE_TOPIC)
-        if highest < 0:
-            return LONGEST_SECONDS  # most stores never have a delayed message: no file is looked at for them
-        pause = self._guarded(0, self._begin)
-        if pause or self._begun is None:
-            return pause or FAILED_SECONDS
-        pauses = [self._guarded(level, partial(self._deliver_due, level)) for level in range(1, highest + 2)]
+    def _step(self) -> float:
+        """Deliver a frame of each level. When a level fails, later steps repeat it, and the others continue."""
+        if self._begun is None:
+            self._begun = self._run_job(self._batches.delivered_offsets), self._file.read()
+            self._saved = dict(self._begun[1])
+        levels = range(1, self._log.queues.highest_id(SCHEDULE_TOPIC) + 2)
+        pauses = [self._steps.do(f"{self._kind} of level {one}", partial(self._deliver_due, one)) for one in levels]
         if self._monotonic() - self._saved_at >= self._flush_interval_s and self._unsaved():
-            self._guarded(0, self._save_flushed)
+            self._steps.do("Positions of delayed messages", self._save_flushed)
         return min(pauses, default=LONGEST_SECONDS)
-
-    def _guarded(self, level: int, step: Callable[[], float]) -> float:
-        """Do a step of a level; when it fails, later steps repeat it, and the store and other levels continue."""
-        return self._steps.do(f"Delayed messages of level {level}" if level else "Delayed messages", step)
-
-    def _begin(self) -> float:
-        """Find out whether to deliver, and from where on."""
-        if self._begun is not None:
-            return 0.0
-        if self._enabled is None:
-            self._enabled = not is_left_to_broker(self._store_path, "delayed messages", _LOG)
-            if not self._enabled:
-                return FAILED_SECONDS
-        self._begun = self._run_job(self._batches.delivered_offsets), self._file.read()
-        self._saved = dict(self._begun[1])
-        return 0.0
 
     def _deliver_due(self, level: int) -> float:
         """Deliver one frame of what is due. The seconds until more may be due."""

@@ -23,8 +23,6 @@ import numpy as np
 from commitlog_store.batch_id import TIMER_APPLICATION, BatchId
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
 from commitlog_store.columnar.timer_times import TIMER_QUEUE, TimerTimes, timer_times
-from commitlog_store.config import BrokerRole
-from commitlog_store.delayed.broker_marks import is_left_to_broker
 from commitlog_store.delayed.frame_delivery import FrameDelivery
 from commitlog_store.delayed.timer_check import TimerCheckFile, delivered_of, fingerprint_of
 from commitlog_store.delayed.timer_counts import TimerCounts
@@ -46,20 +44,19 @@ from commitlog_store.delayed.timer_waiting import (
     units_that_wait,
 )
 from commitlog_store.delayed.waiting_records import (
-    FAILED_SECONDS,
     LONGEST_SECONDS,
     MOST_FRAME_BYTES,
     MOST_FRAME_UNITS,
     PIECE_BYTES,
     REFUSED_SECONDS,
-    GuardedSteps,
+    DeliveryService,
     end_to_deliver,
     report_undeliverable,
     scattered_records,
     waiting_records,
 )
 from commitlog_store.engine.store_engine import StoreEngine
-from commitlog_store.engine.subject import Hold, Subject
+from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.format.arrays import Int64Array
@@ -69,7 +66,6 @@ from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import TIMER_WHEEL
 from commitlog_store.queue.expired_units import count_before
 from commitlog_store.threads.wakeup import Wakeup
-from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,7 +105,7 @@ def _messages(due: _Due) -> int:
 _NOTHING = _Due(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
-class TimerMessageService(Subject):
+class TimerMessageService(DeliveryService):
     """Takes timer messages into the timer log and delivers what is due. For one thread, and the job thread."""
 
     def __init__(
@@ -124,23 +120,14 @@ class TimerMessageService(Subject):
     ) -> None:
         """``wakeup`` is set when a timer message has come. ``frame_bytes`` and ``read_units``: the most that is
         delivered in one frame, and taken into the timer log at once."""
+        super().__init__(engine, wakeup, TIMER_TOPIC, "Timer messages", clock, monotonic)
         config = engine.config
-        self._store_path = engine.path
-        self._enabled = config.schedule_enable
-        self._log = engine.log
-        self._batches = engine.batches
         self.counts = TimerCounts()
         self._delivery = FrameDelivery(engine, frame_bytes, lambda frame: self.counts.delivered(frame.by_topic()))
-        self._state = engine.state
         self._stats = engine.stats
-        self._store_flush = engine.store_flush
-        self._run_job = engine.run
-        self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._file_size = config.mapped_file_size_timer_log
         self._flush_interval_s = config.timer_flush_interval_ms / _MS
         self._read_units = read_units
-        self._clock = clock
-        self._monotonic = monotonic
         self._check = TimerCheckFile(engine.path)
         # None until the service has begun.
         self._timer_log: TimerLogWriter | None = None
@@ -161,28 +148,9 @@ class TimerMessageService(Subject):
         self._start = 0
         self._first_physical: int | None = None
         self._saved: OwnCheck | None = None
-        self._saved_at = monotonic()
-        self._steps = GuardedSteps(_LOG)
-        self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
-
-    def workers(self) -> Sequence[Worker]:
-        return self._workers
-
-    def run_once(self) -> float:
-        if self._enabled is False:
-            return FAILED_SECONDS
-        if not self._state.takes_what_frees_space:
-            return REFUSED_SECONDS
-        if self._log.queues.highest_id(TIMER_TOPIC) < 0:
-            return LONGEST_SECONDS  # most stores never have a timer message: no file is looked at for them
-        return self._steps.do("Timer messages", self._step)
 
     def _step(self) -> float:
         """Take in some messages and deliver one frame. The seconds until there may be more to do."""
-        if self._enabled is None:
-            self._enabled = not is_left_to_broker(self._store_path, "timer messages", _LOG)
-            if not self._enabled:
-                return FAILED_SECONDS
         if self._timer_log is None:
             self._run_job(self._begin)
         took_in = self._take_in()

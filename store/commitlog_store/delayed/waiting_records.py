@@ -12,8 +12,12 @@ import numpy as np
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords
 from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.dispatch_keys import IndexEntries
+from commitlog_store.config import BrokerRole
+from commitlog_store.delayed.broker_marks import broker_mark
 from commitlog_store.engine.reput import Step
 from commitlog_store.engine.running_state import RunningState
+from commitlog_store.engine.store_engine import StoreEngine
+from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import CommitLogError, InvalidValue, Refused, StoreClosed
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
@@ -28,6 +32,7 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 
@@ -211,11 +216,66 @@ def report_undeliverable(store_path: str, what: str, topic: str, skipped: Sequen
     )
 
 
+class DeliveryService(Subject):
+    """Delivers the messages that wait in one topic. For one thread, and the job thread."""
+
+    def __init__(
+        self,
+        engine: StoreEngine,
+        wakeup: Wakeup,
+        topic: str,
+        kind: str,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """``wakeup`` is set when a message has come into ``topic``; ``kind`` is what waits there: "Timer messages"."""
+        config = engine.config
+        self._store_path = engine.path
+        self._topic = topic
+        self._kind = kind
+        # None delivers unless the store is a broker's.
+        self._enabled = config.schedule_enable
+        self._log = engine.log
+        self._batches = engine.batches
+        self._state = engine.state
+        self._store_flush = engine.store_flush
+        self._run_job = engine.run
+        self._is_replica = config.broker_role is BrokerRole.SLAVE
+        self._clock = clock
+        self._monotonic = monotonic
+        self._saved_at = monotonic()
+        self._steps = GuardedSteps()
+        self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
+
+    def workers(self) -> Sequence[Worker]:
+        return self._workers
+
+    def run_once(self) -> float:
+        if self._enabled is False:
+            return FAILED_SECONDS
+        if not self._state.takes_what_frees_space:
+            return REFUSED_SECONDS
+        if self._log.queues.highest_id(self._topic) < 0:
+            return LONGEST_SECONDS  # most stores never have such a message: no file is looked at for them
+        return self._steps.do(self._kind, self._step_if_ours)
+
+    def _step_if_ours(self) -> float:
+        if self._enabled is None:
+            mark = broker_mark(self._store_path)
+            if mark is not None:
+                _LOG.info("%s is a broker's, by %s: %s are left to it.", self._store_path, mark, self._kind.lower())
+            self._enabled = mark is None
+        return self._step() if self._enabled else FAILED_SECONDS
+
+    def _step(self) -> float:
+        """Deliver what is due. The seconds until there may be more to do."""
+        raise NotImplementedError
+
+
 class GuardedSteps:
     """Does steps of a service; one that fails is repeated later. For one thread."""
 
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
+    def __init__(self) -> None:
         # The last failure of each kind of messages that the log has, so that it has each only once.
         self._failures: dict[str, str] = {}
 
@@ -225,12 +285,12 @@ class GuardedSteps:
             pause = step()
         except (StoreClosed, JobThreadEnded):
             return FAILED_SECONDS  # no step comes after this
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, later steps repeat it
             text = str(error) or repr(error)
             if self._failures.get(what) != text:
                 self._failures[what] = text
                 expected = isinstance(error, CommitLogError)
-                self._logger.warning("%s wait: %s", what, text, exc_info=None if expected else error)
+                _LOG.warning("%s wait: %s", what, text, exc_info=None if expected else error)
             return REFUSED_SECONDS if isinstance(error, Refused) else FAILED_SECONDS
         self._failures.pop(what, None)
         return pause
