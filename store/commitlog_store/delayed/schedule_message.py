@@ -182,9 +182,9 @@ class ScheduleMessageService(DeliveryService):
             self._begun = self._run_job(self._batches.delivered_offsets), self._file.read()
             self._saved = dict(self._begun[1])
         levels = range(1, self._log.queues.highest_id(SCHEDULE_TOPIC) + 2)
-        pauses = [self._steps.do(f"{self._kind} of level {one}", partial(self._deliver_due, one)) for one in levels]
+        pauses = [self._guarded(f"{self._kind} of level {one}", partial(self._deliver_due, one)) for one in levels]
         if self._monotonic() - self._saved_at >= self._flush_interval_s and self._unsaved():
-            self._steps.do("Positions of delayed messages", self._save_flushed)
+            self._guarded("Positions of delayed messages", self._save_flushed)
         return min(pauses, default=LONGEST_SECONDS)
 
     def _deliver_due(self, level: int) -> float:

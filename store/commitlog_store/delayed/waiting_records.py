@@ -244,7 +244,8 @@ class DeliveryService(Subject):
         self._clock = clock
         self._monotonic = monotonic
         self._saved_at = monotonic()
-        self._steps = GuardedSteps()
+        # The last failure of each kind of messages that the log has, so that it has each only once.
+        self._failures: dict[str, str] = {}
         self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
 
     def workers(self) -> Sequence[Worker]:
@@ -257,7 +258,7 @@ class DeliveryService(Subject):
             return REFUSED_SECONDS
         if self._log.queues.highest_id(self._topic) < 0:
             return LONGEST_SECONDS  # most stores never have such a message: no file is looked at for them
-        return self._steps.do(self._kind, self._step_if_ours)
+        return self._guarded(self._kind, self._step_if_ours)
 
     def _step_if_ours(self) -> float:
         if self._enabled is None:
@@ -271,16 +272,8 @@ class DeliveryService(Subject):
         """Deliver what is due. The seconds until there may be more to do."""
         raise NotImplementedError
 
-
-class GuardedSteps:
-    """Does steps of a service; one that fails is repeated later. For one thread."""
-
-    def __init__(self) -> None:
-        # The last failure of each kind of messages that the log has, so that it has each only once.
-        self._failures: dict[str, str] = {}
-
-    def do(self, what: str, step: Callable[[], float]) -> float:
-        """Do a step for ``what``, such as "Timer messages". The seconds until the next one."""
+    def _guarded(self, what: str, step: Callable[[], float]) -> float:
+        """Do a step for ``what``; one that fails is repeated later. The seconds until the next one."""
         try:
             pause = step()
         except (StoreClosed, JobThreadEnded):

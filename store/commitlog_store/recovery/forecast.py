@@ -87,7 +87,6 @@ def forecast_open(
     path: str | os.PathLike[str],
     config: MessageStoreConfig | None = None,
     *,
-    accept_lost_log: bool = False,
     scan: bool = True,
     progress: Progress | None = None,
     saved: SavedEnds | None = None,
@@ -103,9 +102,7 @@ def forecast_open(
     refuse_kept_piece(directory)
     for _ in range(_LOOKS):
         before = _traces_unless_owned(directory)
-        forecast = forecast_locked(
-            directory, config, accept_lost_log=accept_lost_log, scan=scan, progress=progress, saved=saved
-        )
+        forecast = forecast_locked(directory, config, scan=scan, progress=progress, saved=saved)
         if _traces_unless_owned(directory) == before:
             return forecast
     raise StoreBusy(f"The store at {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
@@ -146,7 +143,6 @@ def forecast_locked(
     directory: str,
     config: MessageStoreConfig | None = None,
     *,
-    accept_lost_log: bool = False,
     scan: bool = True,
     progress: Progress | None = None,
     saved: SavedEnds | None = None,
@@ -163,15 +159,13 @@ def forecast_locked(
             checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
             aborted = disk.exists(os.path.join(directory, ABORT))
             parts = StartParts(paths, aborted, queues, index, checkpoint)
-            return _forecast(parts, config, progress, accept_lost_log=accept_lost_log, scan=scan)
+            return _forecast(parts, config, progress, scan=scan)
     finally:
         queues.close()
         log.close()
 
 
-def _forecast(
-    parts: StartParts, config: MessageStoreConfig, progress: Progress | None, *, accept_lost_log: bool, scan: bool
-) -> Forecast:
+def _forecast(parts: StartParts, config: MessageStoreConfig, progress: Progress | None, *, scan: bool) -> Forecast:
     levels = config.delay_levels_ms
     try:
         check_log_directory(parts.paths, exists=False)
@@ -179,7 +173,7 @@ def _forecast(
         refuse_linked_directories(parts.paths)
         refuse_odd_files(parts.path)
         iter(parts.queues.deleted)  # reads the list
-        evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
+        evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=False)
     except (Damaged, LogNotFound, NotAStore, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if (lost := start.refusal(parts.path)) is not None:
@@ -192,7 +186,7 @@ def _forecast(
         if start.kind is StartKind.CLEAN:
             assert evidence.mark is not None, "a store without a mark is scanned"
             return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
-        policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
+        policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=False)
         if not scan:
             return _unscanned(parts, start, policy, files, evidence)
         derived = _ForecastParts(parts, policy, files)
@@ -217,7 +211,7 @@ def _unscanned(
     last = files.files[-1] if files.files else None
     end = last.base + last.capacity if last is not None else 0
     flushed = policy.flushed_offset
-    if flushed is not None and not policy.accept_short:
+    if flushed is not None:
         gone = _unwritten_last_record(files, policy, evidence.mark)
         if end < flushed or gone is not None:
             short = LogShort(

@@ -132,19 +132,13 @@ class DerivedParts(Protocol):
         ...
 
 
-def _ignore(_groups: Sequence[QueueUnits]) -> None:
-    pass
-
-
 class LogOnly:
     """``DerivedParts`` of a search that looks at the log alone, from its first byte on."""
 
     has_index = False
     index_end = -1
 
-    def __init__(
-        self, count_units: Callable[[int, int], int], look: Callable[[Sequence[QueueUnits]], None] = _ignore
-    ) -> None:
+    def __init__(self, count_units: Callable[[int, int], int], look: Callable[[Sequence[QueueUnits]], None]) -> None:
         """``look`` gets the messages of each queue, block by block."""
         self._count_units = count_units
         self._look = look
