@@ -48,8 +48,8 @@ from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_M
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.recovery.cut import OnCut
-from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
+from commitlog_store.recovery.start import OpenWishes
 from commitlog_store.retention.decision import CleanReport
 from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest
 from commitlog_store.threads.made_in_thread import made_in_thread

@@ -25,7 +25,7 @@ from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
 from commitlog_store.progress import Progress
-from commitlog_store.recovery.open import OpenWishes
+from commitlog_store.recovery.start import OpenWishes
 
 _SUFFIX = ".restoring"
 # In the new store's directory until its queues are built: a RestoreReport and the log's file size, as JSON.

@@ -34,7 +34,7 @@ from commitlog_store.follower.whole_records import WholeRecords, whole_records
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.queue_counts import queue_file_size_of
-from commitlog_store.recovery.open import OpenWishes
+from commitlog_store.recovery.start import OpenWishes
 from commitlog_store.replication.handshake import Security, security_of
 from commitlog_store.replication.peer import Hangup, MasterAddress, parse_address
 from commitlog_store.replication.replica_log import ReplicaLog

@@ -13,8 +13,8 @@ from commitlog_store.files import disk
 from commitlog_store.follower.broker_settings import with_settings_of_broker
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.owned_store.opening import StoreOpening
-from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
+from commitlog_store.recovery.start import OpenWishes
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 
 

@@ -25,7 +25,8 @@ from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.progress import Progress
 from commitlog_store.queue.topic_config import topic_list_signature
-from commitlog_store.recovery.open import OpenedLog, OpenWishes, open_log
+from commitlog_store.recovery.open import OpenedLog, open_log
+from commitlog_store.recovery.start import OpenWishes
 from commitlog_store.replication.replica_mark import refuse_replica
 from commitlog_store.replication.service import HAService
 from commitlog_store.retention.archive_status import forget_status

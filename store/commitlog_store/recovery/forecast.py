@@ -52,7 +52,15 @@ from commitlog_store.recovery.cut import cut_off_after, why_not_kept
 from commitlog_store.recovery.kept import CutOff
 from commitlog_store.recovery.log_end import RecoveryPolicy, SoundBlock, find_end, scan_start
 from commitlog_store.recovery.log_on_disk import LogOnDisk
-from commitlog_store.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy
+from commitlog_store.recovery.start import (
+    Evidence,
+    OpenWishes,
+    Start,
+    StartKind,
+    StartParts,
+    how_to_start,
+    recovery_policy,
+)
 
 # How often to look at a store that is opened and closed by others at the same time.
 _LOOKS = 5
@@ -173,7 +181,7 @@ def _forecast(parts: StartParts, config: MessageStoreConfig, progress: Progress 
         refuse_linked_directories(parts.paths)
         refuse_odd_files(parts.path)
         iter(parts.queues.deleted)  # reads the list
-        evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=False)
+        evidence, start = how_to_start(parts, levels, OpenWishes())
     except (Damaged, LogNotFound, NotAStore, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if (lost := start.refusal(parts.path)) is not None:
@@ -186,7 +194,7 @@ def _forecast(parts: StartParts, config: MessageStoreConfig, progress: Progress 
         if start.kind is StartKind.CLEAN:
             assert evidence.mark is not None, "a store without a mark is scanned"
             return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
-        policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=False)
+        policy = recovery_policy(evidence, start, OpenWishes())
         if not scan:
             return _unscanned(parts, start, policy, files, evidence)
         derived = _ForecastParts(parts, policy, files)

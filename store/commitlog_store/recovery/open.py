@@ -9,7 +9,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import DiskFull, StoreIOError
@@ -20,10 +19,17 @@ from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.progress import Progress
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.recovery.allocate import AllocateMappedFileService
-from commitlog_store.recovery.cut import OnCut
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.recovery.recover import Recovered, recover
-from commitlog_store.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy
+from commitlog_store.recovery.start import (
+    Evidence,
+    OpenWishes,
+    Start,
+    StartKind,
+    StartParts,
+    how_to_start,
+    recovery_policy,
+)
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -69,14 +75,6 @@ class OpenedLog(StoreParts):
         return self.checkpoint.mark.index_file_count if self.checkpoint.mark is not None else 0
 
 
-class OpenWishes(NamedTuple):
-    """The caller's wishes: the arguments of ``MessageStore.open`` of these names."""
-
-    accept_lost_log: bool = False
-    rebuild: bool = False
-    on_cut: OnCut = "keep"
-
-
 @contextlib.contextmanager
 def _full_disk_refuses() -> Iterator[None]:
     """Opening on a full disk is ``DiskFull``, whatever found no space: nothing is lost, and it may be repeated."""
@@ -108,9 +106,7 @@ def open_log(
     shown = parts.gate.state
     try:
         looked_at = StartParts(directory.paths, directory.aborted, parts.queues, parts.index, parts.checkpoint)
-        evidence, start = how_to_start(
-            looked_at, config.delay_levels_ms, rebuild=wishes.rebuild, accept_lost_log=wishes.accept_lost_log
-        )
+        evidence, start = how_to_start(looked_at, config.delay_levels_ms, wishes)
         _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
         if (refusal := start.refusal(directory.path)) is not None:
             raise refusal
@@ -177,8 +173,7 @@ def _recover(
         _take_marks_end(parts, evidence.mark)
         last = evidence.mark.last_record, parts.checkpoint.values.physic_msg_timestamp
     else:
-        rebuild, accept_lost_log = wishes.rebuild, wishes.accept_lost_log
-        policy = recovery_policy(evidence, start, rebuild=rebuild, accept_lost_log=accept_lost_log)
+        policy = recovery_policy(evidence, start, wishes)
         recovered = recover(parts, policy, config.delay_levels_ms, progress, directory, wishes.on_cut)
         last = recovered.last_record, recovered.last_store_timestamp
     # Every batch that was hidden is in its queues now.

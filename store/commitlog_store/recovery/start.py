@@ -26,6 +26,7 @@ from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.queue.queue_survey import QueueFiles
+from commitlog_store.recovery.cut import OnCut
 from commitlog_store.recovery.log_end import RecoveryPolicy
 
 
@@ -151,16 +152,19 @@ class Evidence:
         return self.has_index and closed and self.times.index_msg_timestamp < self.times.physic_msg_timestamp
 
 
-class _Wishes(NamedTuple):
-    rebuild: bool
-    accept_lost_log: bool
+class OpenWishes(NamedTuple):
+    """The caller's wishes: the arguments of ``MessageStore.open`` of these names."""
+
+    accept_lost_log: bool = False
+    rebuild: bool = False
+    on_cut: OnCut = "keep"
 
 
 class _Row(NamedTuple):
     """One reason to open a store in one way."""
 
     kind: StartKind
-    applies: Callable[[Evidence, _Wishes], bool]
+    applies: Callable[[Evidence, OpenWishes], bool]
     reason: str
     """A format string with fields of the evidence, ``e``, in braces."""
     is_fault: bool = False
@@ -247,9 +251,8 @@ _ROWS = (
 )
 
 
-def decide(evidence: Evidence, *, rebuild: bool, accept_lost_log: bool) -> Start:
-    """How to open the store. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
-    wishes = _Wishes(rebuild, accept_lost_log)
+def decide(evidence: Evidence, wishes: OpenWishes) -> Start:
+    """How to open the store."""
     row = next(row for row in _ROWS if row.applies(evidence, wishes))
     return Start(row.kind, row.reason.format(e=evidence), row.is_fault)
 
@@ -273,32 +276,27 @@ class StartParts:
         return self.paths.root
 
 
-def how_to_start(
-    parts: StartParts, delay_levels_ms: Sequence[int], *, rebuild: bool, accept_lost_log: bool
-) -> tuple[Evidence, Start]:
+def how_to_start(parts: StartParts, delay_levels_ms: Sequence[int], wishes: OpenWishes) -> tuple[Evidence, Start]:
     """Look at a store, change nothing, and decide. ``OSError``."""
 
-    def decided(evidence: Evidence) -> Start:
-        return decide(evidence, rebuild=rebuild, accept_lost_log=accept_lost_log)
-
     def is_decided(evidence: Evidence) -> bool:
-        return decided(evidence).kind in (StartKind.REBUILD, StartKind.REFUSE)
+        return decide(evidence, wishes).kind in (StartKind.REBUILD, StartKind.REFUSE)
 
     evidence = gather(parts, delay_levels_ms, is_decided=is_decided)
-    return evidence, decided(evidence)
+    return evidence, decide(evidence, wishes)
 
 
-def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_lost_log: bool) -> RecoveryPolicy:
-    """How to scan a store that is not opened clean. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
+def recovery_policy(evidence: Evidence, start: Start, wishes: OpenWishes) -> RecoveryPolicy:
+    """How to scan a store that is not opened clean."""
     distrusted = evidence.queue_files.uneven is not None or not evidence.queues_end_at_mark
     return RecoveryPolicy(
         paths=StorePaths(evidence.path, evidence.log_path),
         aborted=evidence.aborted,
         closed_log=not evidence.aborted or evidence.closed_before,
         from_start=start.kind is StartKind.REBUILD,
-        delete_queues=rebuild or (start.kind is StartKind.REBUILD and distrusted),
+        delete_queues=wishes.rebuild or (start.kind is StartKind.REBUILD and distrusted),
         flushed_offset=None if evidence.mark is None else evidence.mark.flushed_offset,
-        accept_short=accept_lost_log,
+        accept_short=wishes.accept_lost_log,
     )
 
 

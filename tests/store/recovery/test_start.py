@@ -18,7 +18,7 @@ from commitlog_store.format.index_file import HEADER_SIZE
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.queue.queue_survey import QueueFiles
 from commitlog_store.recovery.parts import StoreParts
-from commitlog_store.recovery.start import Evidence, StartKind, StartParts, decide, gather
+from commitlog_store.recovery.start import Evidence, OpenWishes, StartKind, StartParts, decide, gather
 from commitlog_store.testing import kill, start_of
 from tests.store.owner.owned_store import open_store, put_ok, rows, small
 
@@ -119,7 +119,7 @@ def _with(**seen: object) -> Evidence:
     ],
 )
 def test_each_reason_leads_to_its_decision(evidence: Evidence, kind: StartKind, reason: str) -> None:
-    found = decide(evidence, rebuild=False, accept_lost_log=False)
+    found = decide(evidence, OpenWishes())
     assert found.kind is kind
     assert reason in found.reason
     assert isinstance(found.refusal("/data/store"), LogLost) is (kind is StartKind.REFUSE)
@@ -127,20 +127,20 @@ def test_each_reason_leads_to_its_decision(evidence: Evidence, kind: StartKind, 
 
 @pytest.mark.parametrize("evidence", [_GOOD, _NEW, _with(abort_file=True), _with(index_looks_right=False)])
 def test_a_rebuild_that_was_asked_for_needs_no_other_reason(evidence: Evidence) -> None:
-    found = decide(evidence, rebuild=True, accept_lost_log=False)
+    found = decide(evidence, OpenWishes(rebuild=True))
     assert (found.kind, found.reason) == (StartKind.REBUILD, "The caller asked for it.")
 
 
 def test_a_rebuild_does_not_take_the_place_of_a_lost_log() -> None:
-    assert decide(_LOG_LOST, rebuild=True, accept_lost_log=False).kind is StartKind.REFUSE
-    assert decide(_LOG_LOST, rebuild=True, accept_lost_log=True).kind is StartKind.REBUILD
+    assert decide(_LOG_LOST, OpenWishes(rebuild=True)).kind is StartKind.REFUSE
+    assert decide(_LOG_LOST, OpenWishes(accept_lost_log=True, rebuild=True)).kind is StartKind.REBUILD
 
 
 def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     """Nothing can be rebuilt from an empty log, so missing queues and index files are not a reason."""
     gone = replace(_LOG_LOST, queue_files=QueueFiles(0, None), index_file_count=0, log_ends_at_mark=False)
-    assert decide(gone, rebuild=False, accept_lost_log=True).kind is StartKind.SCAN
-    assert decide(replace(gone, abort_file=True), rebuild=False, accept_lost_log=True).kind is StartKind.SCAN
+    assert decide(gone, OpenWishes(accept_lost_log=True)).kind is StartKind.SCAN
+    assert decide(replace(gone, abort_file=True), OpenWishes(accept_lost_log=True)).kind is StartKind.SCAN
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     ],
 )
 def test_a_store_in_order_needs_no_scan(evidence: Evidence) -> None:
-    assert decide(evidence, rebuild=False, accept_lost_log=False).kind is StartKind.CLEAN
+    assert decide(evidence, OpenWishes()).kind is StartKind.CLEAN
 
 
 def test_after_a_crash_the_index_is_recovered_and_not_judged() -> None:
-    found = decide(_with(abort_file=True, index_looks_right=False), rebuild=False, accept_lost_log=False)
+    found = decide(_with(abort_file=True, index_looks_right=False), OpenWishes())
     assert found.kind is StartKind.SCAN
 
 
