@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Protocol
 
@@ -53,6 +54,34 @@ def check_log_file(path: str, base: int, size: int, file_size: int, following: i
             found=file_name_for_offset(following),
             advice="Restore the missing file; a store with a hole is only read, not written.",
         )
+
+
+def count_leftovers(bases: Sequence[int], path_of: Callable[[int], str]) -> int:
+    """How many of a log's last files a crash has left without content.
+
+    An empty one: RocketMQ gives a file its size after its name. And files of zeros after a gap, made ahead of need when
+    the one before them could not be made.
+    """
+    left = len(bases)
+    if left and disk.file_size(path_of(bases[-1])) == 0:
+        left -= 1
+    size = disk.file_size(path_of(bases[0])) if left else 0
+    while left > 1 and bases[left - 1] != bases[left - 2] + size and _holds_nothing(path_of(bases[left - 1])):
+        left -= 1
+    return len(bases) - left
+
+
+def _holds_nothing(path: str) -> bool:
+    """Whether all bytes of a file are zero, or in a hole."""
+    descriptor = disk.open_file(path)
+    try:
+        for start, stop in disk.data_extents(descriptor, 0, disk.size_of(descriptor)):
+            for at in range(start, stop, _PIECE):
+                if disk.read_at(descriptor, min(_PIECE, stop - at), at).strip(b"\0"):
+                    return False
+        return True
+    finally:
+        disk.close(descriptor)
 
 
 class FileAllocator(Protocol):
@@ -137,21 +166,14 @@ class MappedFileQueueWriter:
             elif (base := parse_file_name(name)) is not None:
                 bases.append(base)
         bases.sort()
-        if bases and disk.file_size(self._path_of(bases[-1])) == 0:
-            # RocketMQ gives a file its size after its name; a crash between the two leaves it empty.
+        for _ in range(count_leftovers(bases, self._path_of)):
             disk.unlink(self._path_of(bases.pop()))
         if bases:
             self.file_size = disk.file_size(self._path_of(bases[0]))
-        self._drop_made_ahead(bases)
         if aborted and len(bases) > 1:
             self._extend(self._path_of(bases[-1]))
         for base, following in zip_longest(bases, bases[1:]):
             self.files.append(self._checked(base, following))
-
-    def _drop_made_ahead(self, bases: list[int]) -> None:
-        """Remove files of zeros after a gap: made ahead of need, when the one before them could not be made."""
-        while len(bases) > 1 and bases[-1] != bases[-2] + self.file_size and self._holds_nothing(bases[-1]):
-            disk.unlink(self._path_of(bases.pop()))
 
     def _extend(self, path: str) -> None:
         size = disk.file_size(path)
@@ -163,13 +185,6 @@ class MappedFileQueueWriter:
                     disk.sync(descriptor)
             finally:
                 disk.close(descriptor)
-
-    def _holds_nothing(self, base: int) -> bool:
-        file = MappedFileWriter.open(self._path_of(base), base)
-        try:
-            return file.is_zero_from(0)
-        finally:
-            file.close()
 
     def _checked(self, base: int, following: int | None) -> MappedFileWriter:
         path = self._path_of(base)

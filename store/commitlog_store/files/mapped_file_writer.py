@@ -25,7 +25,7 @@ import errno
 import mmap
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -480,25 +480,15 @@ class MappedFileWriter(MappedFile):
         for first, end in disk.data_extents(self._opened(), start, stop):
             self._zero(first, end)
 
-    def is_zero_from(self, position: int) -> bool:
-        """Whether all bytes after ``position`` are zero."""
-        extents = disk.data_extents(self._opened(), position, self.capacity)
-        return not any(True for start, stop in extents for _ in self._written(start, stop))
-
     def _zero(self, start: int, stop: int) -> None:
         """Write zeros over the pieces of a stretch that are not zero."""
-        for at, length in self._written(start, stop):
-            try:
-                disk.write_at(self._opened(), _ZEROS[:length], at)
-            finally:
-                self._writes += 1
-
-    def _written(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Position and length of the pieces of a stretch that are not zero."""
         for at in range(start, stop, len(_ZEROS)):
-            length = min(len(_ZEROS), stop - at)
-            if self.read(at, length) != _ZEROS[:length]:
-                yield at, length
+            zeros = _ZEROS[: stop - at]
+            if self.read(at, len(zeros)) != zeros:
+                try:
+                    disk.write_at(self._opened(), zeros, at)
+                finally:
+                    self._writes += 1
 
     def _write(self, data: disk.Bytes, position: int) -> None:
         try:

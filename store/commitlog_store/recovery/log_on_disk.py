@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
-from commitlog_store.files.mapped_file_queue_writer import check_log_file
+from commitlog_store.files.mapped_file_queue_writer import check_log_file, count_leftovers
 from commitlog_store.files.numbered_files import NumberedFiles
 
 _UNOPENED = -1
 _MOST_OPEN = 8
-_PIECE_SIZE = 4 << 20
 
 
 class _FileOnDisk(MappedFile):
@@ -74,12 +73,8 @@ class LogOnDisk:
         """Find all files. ``CorruptRecord`` for files that do not fit together, as ``MappedFileQueueWriter.load``."""
         names = NumberedFiles(path)
         names.refresh()
-        bases, paths = list(names.bases), [names.path_of(base) for base in names.bases]
-        if bases and disk.file_size(paths[-1]) == 0:
-            bases.pop()
+        bases = names.bases[: len(names.bases) - count_leftovers(names.bases, names.path_of)]
         file_size = disk.file_size(names.path_of(bases[0])) if bases else 0
-        while len(bases) > 1 and bases[-1] != bases[-2] + file_size and _holds_nothing(names.path_of(bases[-1])):
-            bases.pop()
         files: list[_FileOnDisk] = []
         opened: list[_FileOnDisk] = []
         for base, following in zip_longest(bases, bases[1:]):
@@ -105,15 +100,3 @@ class LogOnDisk:
     def close(self) -> None:
         for file in self.files:
             file.close()
-
-
-def _holds_nothing(path: str) -> bool:
-    descriptor = disk.open_file(path)
-    try:
-        for start, stop in disk.data_extents(descriptor, 0, disk.size_of(descriptor)):
-            for at in range(start, stop, _PIECE_SIZE):
-                if any(disk.read_at(descriptor, min(_PIECE_SIZE, stop - at), at)):
-                    return False
-        return True
-    finally:
-        disk.close(descriptor)
