@@ -90,10 +90,13 @@ class _TopicEntry(msgspec.Struct):
     perm: _QueueNums = READ_AND_WRITE
     topicSysFlag: Any = 0
 
-    @property
-    def sys_flag(self) -> int:
-        """Nothing in the store depends on it, so what is no int refuses nothing, and counts as 0."""
-        return sys_flag_in(self.topicSysFlag)
+    def settings(self) -> TopicSettings:
+        """Nothing in the store depends on topicSysFlag, so what is no int refuses nothing, and counts as 0."""
+        return TopicSettings(self.writeQueueNums, self.readQueueNums, self.perm, sys_flag_in(self.topicSysFlag))
+
+
+# What counts for a topic that is not listed: its perm.
+_OPEN = _TopicEntry()
 
 
 def sys_flag_in(value: object) -> int:
@@ -131,12 +134,7 @@ class TopicConfig:
         self._highest_ids = highest_ids
         self._lock = threading.Lock()
         self._signature: _Signature | None = None
-        # Of each listed topic: the queues to write to, those to read, and perm.
-        self._listed: dict[str, int] = {}
-        self._readable: dict[str, int] = {}
-        self._perms: dict[str, int] = {}
-        # Of those listed topics that have one.
-        self._sys_flags: dict[str, int] = {}
+        self._listed: dict[str, _TopicEntry] = {}
         # Listed topics whose messages are not kept in plain consume queues; topics whose messages certainly are.
         self._other_kinds: dict[str, str] = {}
         self._plain: set[str] = set()
@@ -155,7 +153,8 @@ class TopicConfig:
         """
         with self._lock:
             self._refresh()
-            return self._listed.get(topic, 0) or self._unlisted_counts({topic: 0})[topic]
+            entry = self._listed.get(topic)
+            return (entry is not None and entry.writeQueueNums) or self._unlisted_counts({topic: 0})[topic]
 
     def settings(self, topic: str) -> TopicSettings | None:
         """What the list says of a topic, from memory; None for one that is not listed.
@@ -166,10 +165,8 @@ class TopicConfig:
         with self._lock:
             if self._signature is None:
                 self._refresh()
-            queues = self._listed.get(topic)
-            if queues is None:
-                return None
-            return TopicSettings(queues, self._readable[topic], self._perms[topic], self._sys_flags.get(topic, 0))
+            entry = self._listed.get(topic)
+            return None if entry is None else entry.settings()
 
     def listed(self) -> list[str]:
         """The names of all listed topics, from memory, as ``settings``."""
@@ -220,8 +217,9 @@ class TopicConfig:
 
     def _is_readable(self, topic: str, queue_id: int) -> bool:
         """Whether the list needs no change for a message in the queue, as far as it is known."""
-        if topic in self._readable:
-            return queue_id < self._readable[topic] or queue_id >= MOST_QUEUES
+        entry = self._listed.get(topic)
+        if entry is not None:
+            return queue_id < entry.readQueueNums or queue_id >= MOST_QUEUES
         is_own = topic not in _LISTED_SYSTEM_TOPICS and is_system_topic(topic)
         return is_own or topic.startswith(LIGHT_QUEUE_PREFIX)
 
@@ -262,7 +260,7 @@ class TopicConfig:
         def fault(topic: str) -> str | None:
             with self._lock:
                 found = None if topic in self._plain else self._kind_fault(topic, others=others)
-                perm = self._perms.get(topic, READ_AND_WRITE)
+                perm = self._listed.get(topic, _OPEN).perm
             return found if found is not None or perm & PERM_WRITE else self._closed(topic, perm)
 
         return fault
@@ -286,7 +284,7 @@ class TopicConfig:
         """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""
         with self._lock:
             self._refresh_if_readable()
-            perm = self._perms.get(topic, READ_AND_WRITE)
+            perm = self._listed.get(topic, _OPEN).perm
         if not perm & PERM_READ:
             raise InvalidValue(
                 f"Topic {topic!r} is closed for consumers: its perm is {perm} in {self.path}, without the {PERM_READ} "
@@ -329,7 +327,8 @@ class TopicConfig:
     def lists(self, topic: str, queue_id: int) -> bool:
         """Whether the list is known to have this queue for consumers to read. It waits for nothing and reads nothing,
         so False may also mean that the list was not read yet."""
-        return 0 <= queue_id < self._readable.get(topic, 0)
+        entry = self._listed.get(topic)
+        return entry is not None and 0 <= queue_id < entry.readQueueNums
 
     def content(self) -> dict[str, Any]:
         """The whole file, with the members that are not known here; when it is gone, the topics that were read last.
@@ -367,8 +366,8 @@ class TopicConfig:
         """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
         with self._lock:
             root = self._content_to_change()
-            for known in (self._kept, self._listed, self._readable, self._perms, self._sys_flags):
-                known.pop(topic, None)
+            self._kept.pop(topic, None)
+            self._listed.pop(topic, None)
             table = root.get("topicConfigTable", {})
             if topic not in table:
                 return False
@@ -412,15 +411,15 @@ class TopicConfig:
             if not changed or self._add(changed):
                 return
         root = self._content_to_change()
-        listed = self._listed if is_known else _queue_nums(self._file, root)
+        listed = self._listed if is_known else _entries(self._file, root)
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
-            if use.topic not in listed:
+            entry = listed.get(use.topic)
+            if entry is None:
                 changed[use.topic] = _entry_of_new(use, queue_nums, perm, sys_flag)
                 continue
-            _refuse_fewer_queues(use, listed[use.topic], self.path)
-            entry = _entry(use.topic, table[use.topic], self._file)
+            _refuse_fewer_queues(use, entry.writeQueueNums, self.path)
             if _readable(use) > entry.readQueueNums:
                 changed[use.topic] = {**table[use.topic], "readQueueNums": _readable(use)}
             if perm not in (None, entry.perm):
@@ -481,24 +480,16 @@ class TopicConfig:
             return root
         before = root.get("topicConfigTable", {})
         entries = {topic: before[topic] for topic in self._other_kinds if topic in before}
-        for topic in self._listed.keys() & self._readable.keys() - self._other_kinds.keys():
-            counts = self._listed[topic], self._readable[topic]
-            known = _new_entry(topic, *counts, self._perms[topic], self._sys_flags.get(topic, 0))
-            numbers = {name: known[name] for name in ("writeQueueNums", "readQueueNums", "perm", "topicSysFlag")}
-            entries[topic] = {**known, **before.get(topic, {}), **numbers}
+        for topic in self._listed.keys() - self._other_kinds.keys():
+            known = msgspec.to_builtins(self._listed[topic])
+            entries[topic] = {**_new_entry(topic, 0, 0, 0), **before.get(topic, {}), **known}
         version = next_version(self._version or root.get("dataVersion", {}), self._file)
         return {**root, "dataVersion": version, "topicConfigTable": entries}
 
     def _note(self, changed: Mapping[str, Any]) -> None:
         """Note changed entries, without reading the whole list again."""
         for topic, entry in changed.items():
-            parsed = _entry(topic, entry, self._file)
-            self._listed[topic] = parsed.writeQueueNums
-            self._readable[topic] = parsed.readQueueNums
-            self._perms[topic] = parsed.perm
-            self._sys_flags.pop(topic, None)
-            if parsed.sys_flag:
-                self._sys_flags[topic] = parsed.sys_flag
+            self._listed[topic] = _entry(topic, entry, self._file)
 
     def _refresh_if_readable(self) -> None:
         with contextlib.suppress(CorruptConfig, ReadFailed):
@@ -510,11 +501,7 @@ class TopicConfig:
         if signature == self._signature or self._is_gone():
             return
         root = self._file.read()
-        entries = _entries(self._file, root)
-        self._listed = {topic: entry.writeQueueNums for topic, entry in entries.items()}
-        self._readable = {topic: entry.readQueueNums for topic, entry in entries.items()}
-        self._perms = {topic: entry.perm for topic, entry in entries.items()}
-        self._sys_flags = {topic: entry.sys_flag for topic, entry in entries.items() if entry.sys_flag}
+        self._listed = _entries(self._file, root)
         self._other_kinds = _other_kinds(root)
         # Taken before the reading: a change during that is read the next time.
         self._signature = signature
@@ -572,10 +559,7 @@ class TopicSettings:
 def read_topic_settings(store_path: str) -> dict[str, TopicSettings]:
     """The settings of all listed topics; the errors of ``read_topic_config``."""
     file = _file_of(store_path)
-    return {
-        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm, entry.sys_flag)
-        for topic, entry in _entries(file, file.read()).items()
-    }
+    return {topic: entry.settings() for topic, entry in _entries(file, file.read()).items()}
 
 
 def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
