@@ -10,11 +10,11 @@ import numpy as np
 
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
-from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store.errors import FileMissing, InvalidValue, QueueNotFound, TopicNotFound
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 from commitlog_store.object_storage.pages import ReadAhead
 from commitlog_store.paths import validate_topic
-from commitlog_store.queue.views import CatalogView, QueueView
+from commitlog_store.queue.views import CatalogView, QueueView, out_of_range
 
 
 class ArchivedQueue:
@@ -71,9 +71,7 @@ class ArchivedQueue:
         del check  # units of records are possible
         low, high = self.bounds()
         if start < stop and not low <= start < stop <= high:
-            raise OffsetOutOfRange(
-                topic=self.topic, queue_id=self.queue_id, start=start, stop=stop, min_offset=low, max_offset=high
-            )
+            raise out_of_range(self, start, stop, (low, high))
         return self._up_to_gap(start, stop, chunk)
 
     def _up_to_gap(self, start: int, stop: int, chunk: int) -> Iterator[Units]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -116,14 +117,7 @@ def _range(reader: StoreReader, bounds: QueueInfo, offset: int | None, begin: in
     topic, queue_id, start, stop = bounds.topic, bounds.queue_id, bounds.min_offset, bounds.max_offset
     if offset is not None:
         if not start <= offset <= stop:
-            raise OffsetOutOfRange(
-                topic=topic,
-                queue_id=queue_id,
-                start=offset,
-                stop=max(stop, offset + 1),
-                min_offset=start,
-                max_offset=stop,
-            )
+            raise OffsetOutOfRange(**asdict(bounds), start=offset, stop=max(stop, offset + 1))
         start = offset
     if begin is not None:
         start = reader.offset_by_time(topic, queue_id, begin, bounds=bounds)

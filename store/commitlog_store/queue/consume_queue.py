@@ -25,7 +25,6 @@ from commitlog_store.errors import (
     CorruptRecord,
     FileMissing,
     MessageNotFound,
-    OffsetOutOfRange,
     ReadFailed,
 )
 from commitlog_store.files import disk
@@ -44,6 +43,7 @@ from commitlog_store.format.sys_flag import has_queue_unit
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.saved_ends import SavedEnd
+from commitlog_store.queue.views import out_of_range
 from commitlog_store.queue.written_units import last_written, written_units
 
 _PAGE = 4096
@@ -484,9 +484,7 @@ class ConsumeQueue:
                 start=at,
                 stop=min(later),
             )
-        raise OffsetOutOfRange(
-            topic=self.topic, queue_id=self.queue_id, start=at, stop=stop, min_offset=low, max_offset=high
-        )
+        raise out_of_range(self, at, stop, (low, high))
 
     def _check(self, units: Units, at: int, base: int) -> None:
         possible = are_possible(units)

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
-from commitlog_store.errors import InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store.errors import InvalidValue, QueueNotFound, TopicNotFound
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import validate_topic
 from commitlog_store.queue.light_queues import first_light_offset, taken_rows
-from commitlog_store.queue.views import CatalogView
+from commitlog_store.queue.views import CatalogView, out_of_range
 
 _FIRST_CAPACITY = 64
 # Runs before one with which it may be joined: a stray is a run, and so is each stretch between two lost records.
@@ -108,9 +108,7 @@ class DerivedQueue:
     def units(self, start: int, stop: int, *, chunk: int = 1_000_000, check: bool = True) -> Iterator[Units]:  # noqa: ARG002  # units of records are possible
         low, high = self.bounds()
         if start < stop and not low <= start < stop <= high:
-            raise OffsetOutOfRange(
-                topic=self.topic, queue_id=self.queue_id, start=start, stop=stop, min_offset=low, max_offset=high
-            )
+            raise out_of_range(self, start, stop, (low, high))
         for at in range(start, stop, chunk):
             yield self._units[at - low : min(at + chunk, stop) - low].copy()
 

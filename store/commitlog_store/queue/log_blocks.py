@@ -37,7 +37,7 @@ from commitlog_store.format.record import MIN_RECORD_SIZE, RECORD_MAGICS
 from commitlog_store.log.commit_log import CommitLog, HasDamagedParts
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
-from commitlog_store.queue.views import QueueView
+from commitlog_store.queue.views import QueueView, out_of_range
 
 # Units in memory at a time, of all queues: 1.25 MiB; more where few of them may lead to messages that are read.
 _UNITS = 65_536
@@ -479,15 +479,8 @@ class LogBlocks:
         # The bounds of a queue that was derived from the log do not move; in another one, the unit is damaged.
         removed = physical < self._commit_log.min_offset and (offset < low or queue.fillers_are_lost)
         if removed or not self._commit_log.file_count:
-            raise OffsetOutOfRange(
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                start=offset,
-                stop=stop,
-                min_offset=low,
-                max_offset=high,
-                advice="Retention removed the head of the log while it was being read.",
-            )
+            advice = "Retention removed the head of the log while it was being read."
+            raise out_of_range(queue, offset, stop, (low, high), advice)
         missing = self._commit_log.missing_file_after(physical)
         if missing is not None:
             path, resumes = missing

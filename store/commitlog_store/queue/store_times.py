@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound, OffsetOutOfRange
+from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.java_numbers import MAX_LONG
@@ -19,7 +19,7 @@ from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.fence import refuse_damaged_unit
 from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.views import QueueView
+from commitlog_store.queue.views import QueueView, out_of_range
 
 
 class StoreTimes:
@@ -178,16 +178,8 @@ def stored_at(commit_log: CommitLog, queue: QueueView, offset: int, *, tolerant:
     if unit is None:
         if not tolerant:
             refuse_damaged_unit(queue, offset)
-        low, high = queue.bounds()
-        raise OffsetOutOfRange(
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            start=offset,
-            stop=offset + 1,
-            min_offset=low,
-            max_offset=high,
-            advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
-        )
+        advice = f"Offset {offset} has no message: it is a filler, or retention removed it just now."
+        raise out_of_range(queue, offset, offset + 1, queue.bounds(), advice)
     try:
         return commit_log.read_without_body(unit[0]).store_timestamp
     except MessageNotFound:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, OffsetOutOfRange
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.queue.saved_ends import SavedEnds
@@ -70,6 +70,22 @@ class QueueView(Protocol):
         """The units ``[start, stop)`` in arrays of at most ``chunk``, fillers included; impossible ones are refused
         only with ``check``."""
         ...
+
+
+def out_of_range(
+    queue: QueueView, start: int, stop: int, bounds: tuple[int, int], advice: str = ""
+) -> OffsetOutOfRange:
+    """The error of a range that a queue with these bounds does not hold."""
+    low, high = bounds
+    return OffsetOutOfRange(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        start=start,
+        stop=stop,
+        min_offset=low,
+        max_offset=high,
+        advice=advice,
+    )
 
 
 class CatalogView(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TypeVar
 
 import pyarrow as pa
@@ -335,14 +336,7 @@ def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
     """``OffsetOutOfRange``, ``InvalidValue``."""
     refuse_reversed(start, stop)
     if start < info.min_offset or stop > info.max_offset:
-        raise OffsetOutOfRange(
-            topic=info.topic,
-            queue_id=info.queue_id,
-            start=start,
-            stop=stop,
-            min_offset=info.min_offset,
-            max_offset=info.max_offset,
-        )
+        raise OffsetOutOfRange(**asdict(info), start=start, stop=stop)
 
 
 def refuse_reversed(start: int, stop: int) -> None:
