@@ -63,9 +63,10 @@ from commitlog_store.reading.bounds import Bounds, QueuesOfTopic
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
 from commitlog_store.reading.dispatched_log import DispatchedLog
 from commitlog_store.reading.key_lookup import KeyLookup
+from commitlog_store.reading.listing import queue_ids_of
 from commitlog_store.reading.look_ups import KeyQueries, message_at, message_by_id, stored_bytes
 from commitlog_store.reading.opening import Directory, FilterAt, OpenOptions, open_log, open_reader
-from commitlog_store.reading.places import Places, offsets_by_time, queue_ids_of
+from commitlog_store.reading.places import Places, offsets_by_time
 from commitlog_store.reading.ranges import MessageBatches, RangeReads, SideBySideBatches, batch_limits, chosen_filter
 from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.reading.waiting_messages import WaitingMessages

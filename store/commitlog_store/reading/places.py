@@ -1,9 +1,9 @@
-"""Places in queues: by store time, by physical offset, which message is at one (fence, store time); queue ids."""
+"""Places in queues: by store time, by physical offset, and which message is at one (fence, store time)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Literal, Protocol, TypeVar, get_args
 
@@ -23,8 +23,6 @@ from commitlog_store.reading.arguments import (
     checked_places,
     checked_searches,
     checked_times,
-    checked_topic,
-    checked_topics,
     repeatable,
 )
 from commitlog_store.reading.ranges import checked_range
@@ -218,16 +216,3 @@ def offsets_by_time(ask: _AskOffset, wanted: Sequence[tuple[QueueInfo, GivenTime
     return [
         answer_or_error(partial(ask, one.topic, one.queue_id, time, bounds=one)) for one, time in checked_times(wanted)
     ]
-
-
-def queue_ids_of(
-    catalog: CatalogView, queue_ids: Callable[[str], list[int]], topics: Iterable[str]
-) -> list[list[int] | CommitLogError]:
-    """``StoreReader.queue_ids_of``; ``queue_ids`` answers for one topic."""
-    topics = checked_topics(topics)
-    unchanged = catalog.unchanged_ids(topics)
-
-    def ids_of(topic: str) -> list[int]:
-        return list(unchanged.get(checked_topic(topic), ())) or queue_ids(topic)
-
-    return [answer_or_error(partial(ids_of, topic)) for topic in topics]
