@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
@@ -33,10 +32,10 @@ from commitlog_store.cli.options import (
     topic_option,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address
-from commitlog_store.cli.render import say, says, terminal_width
+from commitlog_store.cli.render import camel_members, say, says, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
-from commitlog_store.cli.times import parse_zone
+from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
@@ -46,9 +45,6 @@ from commitlog_store.queries.group_reset import Move, Target, group_moves, move_
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.queries.texts import duration_text, printable_text
 from commitlog_store.reader import StoreReader
-
-if TYPE_CHECKING:
-    from commitlog_store import RemoteStore
 
 
 def register(app: typer.Typer) -> None:
@@ -79,11 +75,11 @@ def groups_list(
     storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
-    clock_zone, form = parse_zone(tz), output.form()
+    clock, form = Clock(parse_zone(tz)), output.form()
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups()
     shown = [row for row in rows if show_all or not is_system_group(row.group)]
-    print_groups(shown, clock_zone, form, full=full)
+    print_groups(shown, clock, form, full=full)
     _print_hidden(rows, shown, form)
 
 
@@ -109,7 +105,7 @@ def groups_lag(
     is the number of messages that were deleted before the group consumed them. Exit code 1 for a group without
     positions.
     """
-    clock_zone, form = parse_zone(tz), output.form()
+    clock, form = Clock(parse_zone(tz)), output.form()
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups(group)
         if group is not None and not rows:
@@ -118,7 +114,7 @@ def groups_lag(
             say(f"The store at {path} has no positions of group {group!r}.{hint}")
             raise typer.Exit(1)
     shown = [row for row in rows if group or show_all or not is_system_group(row.group)]
-    print_lag(shown, clock_zone, form, full=full)
+    print_lag(shown, clock, form, full=full)
     _print_hidden(rows, shown, form)
 
 
@@ -156,15 +152,17 @@ def groups_reset(
     dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
     a terminal and --yes.
     """
-    form, target = output.form(), _target(to, topic, parse_zone(tz))
+    form = output.form()
+    with wrong_usage("--to"):
+        target = Target.parse(to, topic, parse_zone(tz), option="--topic")
     for_program = form is not OutputFormat.TABLE
     reset = _Reset(path, group, topic, queue, target, on_damage, commit_log)
 
     def show() -> list[Move]:
         moves = reset.look()
         print_moves(moves, form)
-        if not for_program:
-            print_skips(moves)
+        for words in [] if for_program else move_words(moves):
+            print(printable_text(words))
         return moves
 
     def do(shown: list[Move] | None) -> None:
@@ -186,14 +184,15 @@ _LAG_COLUMNS = (
     "group", "topic", "queueId", "committedOffset", "minOffset", "maxOffset", "lag", "lost", "lagMs",
     "oldestWaitingTimestamp", "lastConsumedTimestamp", "retryMessages", "deadLetters", "error",
 )  # fmt: skip
+_TIMES = ("oldestWaitingTimestamp", "lastConsumedTimestamp")
 _MOVE_COLUMNS = ("group", "topic", "queueId", "from", "to", "minOffset", "maxOffset")
 
 _Row = dict[str, object]
 
 
-def print_groups(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
+def print_groups(positions: Iterable[GroupPosition], clock: Clock, form: OutputFormat, *, full: bool = False) -> None:
     """Print a row for each group."""
-    rows = [_summary(one, zone) for one in group_summaries(positions)]
+    rows = [_row(one, clock, _GROUP_COLUMNS) for one in group_summaries(positions)]
     if form is not OutputFormat.TABLE:
         print_rows(_GROUP_COLUMNS, iter(rows), form)
         return
@@ -208,9 +207,9 @@ def print_groups(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputF
     print_fitted(columns, full=full)
 
 
-def print_lag(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
+def print_lag(positions: Iterable[GroupPosition], clock: Clock, form: OutputFormat, *, full: bool = False) -> None:
     """Print a row for each queue of each group, and on a terminal what is wrong with positions below it."""
-    rows = [_row(one, zone) for one in positions]
+    rows = [_row(one, clock, _LAG_COLUMNS) for one in positions]
     if form is not OutputFormat.TABLE:
         print_rows(_LAG_COLUMNS, iter(rows), form)
         return
@@ -253,10 +252,7 @@ def _cells(rows: Sequence[_Row], name: str) -> list[object]:
 
 def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
     """Print the positions of a reset, old and new."""
-    values = [
-        (one.group, one.topic, one.queue_id, one.before, one.after, one.min_offset, one.max_offset) for one in moves
-    ]
-    rows: list[_Row] = [dict(zip(_MOVE_COLUMNS, row, strict=True)) for row in values]
+    rows: list[_Row] = [camel_members(one, before="from", after="to") for one in moves]
     if form is not OutputFormat.TABLE:
         print_rows(_MOVE_COLUMNS, iter(rows), form)
         return
@@ -272,42 +268,13 @@ def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
     print_fitted(columns)
 
 
-def print_skips(moves: Sequence[Move]) -> None:
-    """Print what the group has not read and would never read, and what it would read again."""
-    for one in move_words(moves):
-        print(printable_text(one))
-
-
-def _summary(one: GroupSummary, zone: tzinfo) -> _Row:
-    values = (
-        one.group, one.is_system, one.topics, one.queues, one.lag, one.lost, one.lag_ms,
-        _time(one.oldest_waiting_timestamp, zone), one.retry_messages, one.dead_letters,
-    )  # fmt: skip
-    return dict(zip(_GROUP_COLUMNS, values, strict=True))
-
-
-def _row(one: GroupPosition, zone: tzinfo) -> _Row:
-    values = (
-        one.group, one.topic, one.queue_id, one.committed_offset, one.min_offset, one.max_offset, one.lag, one.lost,
-        one.lag_ms, _time(one.oldest_waiting_timestamp, zone), _time(one.last_consumed_timestamp, zone),
-        one.retry_messages, one.dead_letters, one.error or None,
-    )  # fmt: skip
-    return dict(zip(_LAG_COLUMNS, values, strict=True))
-
-
-def _time(milliseconds: int | None, zone: tzinfo) -> str | None:
-    if milliseconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, zone).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return str(milliseconds)  # a time that no calendar has
-
-
-def _target(text: str, topic: str | None, zone: tzinfo) -> Target:
-    """``BadParameter``."""
-    with wrong_usage("--to"):
-        return Target.parse(text, topic, zone, option="--topic")
+def _row(one: GroupPosition | GroupSummary, clock: Clock, columns: Sequence[str]) -> _Row:
+    """The values of the columns; a time that no calendar has is its number."""
+    found = {"isSystem": is_system_group(one.group)} | camel_members(one) | {"error": one.error or None}
+    for name in _TIMES:
+        at = found.get(name)
+        found[name] = None if at is None else clock.iso(at) or str(at)
+    return {name: found[name] for name in columns}
 
 
 @dataclass(frozen=True)
@@ -334,30 +301,25 @@ class _Reset:
         """
         validate_group(self.group)
         if is_address(self.path):
-            moves = self._moves(self.path)
-            _refuse_changed(moves, shown)
+            moves = self._moves(self.path, shown)
+            # The server writes positions to their file every few seconds, so it may have others than were shown.
+            before = {(one.topic, one.queue_id): one.before for one in moves if shown is not None}
             with connect_to(self.path, lock_timeout_s) as store:
-                _reset_at_server(store, self.group, moves, as_shown=shown is not None)
+                if not store.commit_group_offsets(self.group, _positions(moves), expected=before):
+                    raise Changed
             return moves
         with owned_config(self.path, lock_timeout_s=lock_timeout_s) as owned:
-            moves = self._moves(owned)
-            _refuse_changed(moves, shown)
-            set_positions(owned, self.group, {(one.topic, one.queue_id): one.after for one in moves})
+            moves = self._moves(owned, shown)
+            set_positions(owned, self.group, _positions(moves))
             return moves
 
-    def _moves(self, path: str) -> list[Move]:
+    def _moves(self, path: str, shown: Sequence[Move] | None = None) -> list[Move]:
         with StoreReader.open(path, store_path_commit_log=self.commit_log, on_damage=self.on_damage.value) as reader:
-            return group_moves(reader, self.group, self.topic, self.queue_id, self.target, option=" with --topic")
+            moves = group_moves(reader, self.group, self.topic, self.queue_id, self.target, option=" with --topic")
+        if shown is not None and [one.positions for one in moves] != [one.positions for one in shown]:
+            raise Changed
+        return moves
 
 
-def _refuse_changed(moves: Sequence[Move], shown: Sequence[Move] | None) -> None:
-    if shown is not None and [one.positions for one in moves] != [one.positions for one in shown]:
-        raise Changed
-
-
-def _reset_at_server(store: RemoteStore, group: str, moves: Sequence[Move], *, as_shown: bool) -> None:
-    """``Changed`` if the server has other positions than were shown: it writes them to their file every few seconds."""
-    after = {(one.topic, one.queue_id): one.after for one in moves}
-    before = {(one.topic, one.queue_id): one.before for one in moves if as_shown}
-    if not store.commit_group_offsets(group, after, expected=before):
-        raise Changed
+def _positions(moves: Sequence[Move]) -> dict[tuple[str, int], int]:
+    return {(one.topic, one.queue_id): one.after for one in moves}

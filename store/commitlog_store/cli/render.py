@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
@@ -101,9 +102,10 @@ def terminal_width() -> int | None:
     return Console().width
 
 
-def camel_members(record: object, *, without: str = "") -> dict[str, Any]:
-    """The fields of a dataclass under their JSON names."""
-    return {_camel(name): value for name, value in vars(record).items() if name != without}
+def camel_members(record: Any, *, without: str = "", **renamed: str) -> dict[str, Any]:
+    """The fields of a dataclass or a named tuple under their JSON names: in camel case, unless ``renamed``."""
+    names = record._fields if isinstance(record, tuple) else [field.name for field in dataclasses.fields(record)]
+    return {renamed.get(name) or _camel(name): getattr(record, name) for name in names if name != without}
 
 
 @cache
