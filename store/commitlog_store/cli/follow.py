@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -108,10 +108,33 @@ def follow(
     at the broker. Exit code 0 after a signal, 1 when it cannot continue: another log at the address, a hole, files
     of other sizes.
     """
-    settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca, **sizes.given()}
-    place = int(start) if start.isdigit() else start
-    request = FollowRequest(master, path, place, ack, config_from, access_keys, settings)
-    follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)
+    config = MessageStoreConfig.from_mapping({"ha_token_file": token_file, "ha_tls_ca": tls_ca, **sizes.given()})
+    if reset:
+        say(f"The mirror is kept in {printable_text(move_aside(path, lock_timeout_s=lock_timeout))}.")
+    with _signals() as stopped:
+
+        def end_if_stopped(_reason: str) -> None:
+            if stopped:
+                raise _Stopped
+
+        try:
+            with wrong_usage():
+                follower = LogFollower(
+                    *(master, path, cast("Any", ack)),
+                    start=cast("Any", int(start) if start.isdigit() else start),
+                    config=config,
+                    config_from=config_from,
+                    access_keys=access_keys,
+                    on_wait=end_if_stopped,
+                    lock_timeout_s=lock_timeout,
+                )
+        except _Stopped:
+            return
+        with follower:
+            _show_until(follower, stopped, every, as_json=as_json)
+        _print(_Look(follower), as_json=as_json)
+    if follower.failure is not None:
+        raise follower.failure
 
 
 def promote(
@@ -141,53 +164,6 @@ _LOOK_S = 0.2
 
 class _Stopped(Exception):
     """A signal came before the mirror was begun."""
-
-
-class FollowRequest(NamedTuple):
-    """What to follow, and where to."""
-
-    master: str
-    path: str
-    start: Any
-    ack: Any
-    config_from: str | None
-    access_keys: str | None
-    settings: dict[str, object]
-
-
-def follow_until_stopped(
-    request: FollowRequest, *, reset: bool, every_s: float, lock_timeout_s: float, as_json: bool
-) -> None:
-    """Follow until a signal, or raise what ended it."""
-    config = MessageStoreConfig.from_mapping(request.settings)
-    if reset:
-        say(f"The mirror is kept in {printable_text(move_aside(request.path, lock_timeout_s=lock_timeout_s))}.")
-    with _signals() as stopped:
-
-        def end_if_stopped(_reason: str) -> None:
-            if stopped:
-                raise _Stopped
-
-        try:
-            with wrong_usage():
-                follower = LogFollower(
-                    request.master,
-                    request.path,
-                    request.ack,
-                    start=request.start,
-                    config=config,
-                    config_from=request.config_from,
-                    access_keys=request.access_keys,
-                    on_wait=end_if_stopped,
-                    lock_timeout_s=lock_timeout_s,
-                )
-        except _Stopped:
-            return
-        with follower:
-            _show_until(follower, stopped, every_s, as_json=as_json)
-        _print(_Look(follower), as_json=as_json)
-    if follower.failure is not None:
-        raise follower.failure
 
 
 @contextmanager
@@ -257,10 +233,7 @@ def _text(look: _Look) -> str:
 def _to_json(look: _Look) -> dict[str, Any]:
     status = look.status
     return {
-        "master": status.master,
-        "connected": status.connected,
-        "end": status.end,
-        "acknowledged": status.acknowledged,
+        **{name: getattr(status, name) for name in ("master", "connected", "end", "acknowledged")},
         "masterEnd": status.master_end,
         "lagBytes": status.lag_bytes,
         "bytesPerSecond": round(look.bytes_per_second),
@@ -279,12 +252,7 @@ def show_promotion(path: str, *, as_json: bool) -> tuple[int, int]:
         end = bounds[1]
         unread = unread_in(reader, reader.topics())
     if as_json:
-        row = {
-            "path": os.path.abspath(path),
-            "dryRun": True,
-            "oldMaster": mark.peer,
-            "end": end,
-        }
+        row = {"path": os.path.abspath(path), "dryRun": True, "oldMaster": mark.peer, "end": end}
         print(json_text(row | {"unread": unread_rows(unread)}))
         return bounds
     print(
