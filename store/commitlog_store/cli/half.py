@@ -77,7 +77,7 @@ def half_commit(
 
     Exit code 1 if the handle leads to no half message, or if that has ended before.
     """
-    _end(path, handle, lock_timeout, commit_log, commit=True)
+    _end(path, HalfMessageHandle.parse(handle), lock_timeout, commit_log, commit=True)
 
 
 def half_rollback(
@@ -93,10 +93,11 @@ def half_rollback(
     Exit code 1 if the handle leads to no half message, or if that has ended before, and without a terminal and --yes.
     """
 
-    def do(_: object) -> None:
-        _end(path, handle, lock_timeout, commit_log, commit=False)
-
     named = HalfMessageHandle.parse(handle)
+
+    def do(_: object) -> None:
+        _end(path, named, lock_timeout, commit_log, commit=False)
+
     with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
         pending = next((one for one in reader.pending_half_messages() if one.handle == named), None)
         is_known = pending is not None or bool(reader.skipped)
@@ -123,13 +124,18 @@ def half_resume(
 
     Exit code 1 if the message is none that was given up, is pending already, or was committed.
     """
-    with says(InvalidValue, MessageNotFound):
-        print(resume_half_message(path, message_id, lock_timeout, commit_log))
+    with says(InvalidValue, MessageNotFound), open_owner(path, commit_log, lock_timeout) as store:
+        print(store.half_messages.resume(message_id))
 
 
-def _end(path: str, handle: str, lock_timeout: float, commit_log: str | None, *, commit: bool) -> None:
-    with says(HalfMessageEnded, HalfMessageNotFound):
-        print(end_half_message(path, handle, lock_timeout, commit_log, commit=commit))
+def _end(path: str, handle: HalfMessageHandle, lock_timeout_s: float, commit_log: str | None, *, commit: bool) -> None:
+    """Commit a half message, or roll it back, and say so."""
+    with says(HalfMessageEnded, HalfMessageNotFound), open_owner(path, commit_log, lock_timeout_s) as store:
+        if commit:
+            store.half_messages.commit(handle)
+        else:
+            store.half_messages.rollback(handle)
+    print(f"{'Committed' if commit else 'Rolled back'} the half message {handle}.")
 
 
 _COLUMNS = ("handle", "topic", "queueId", "producerGroup", "keys", "bornTimestamp", "checkTimes", "bodySize")
@@ -144,23 +150,6 @@ def print_pending(pending: Sequence[PendingHalfMessage], form: OutputFormat) -> 
             for row, one in zip(rows, pending, strict=True)
         ]
     print_rows(_COLUMNS, rows, form)
-
-
-def end_half_message(path: str, handle: str, lock_timeout_s: float, commit_log: str | None, *, commit: bool) -> str:
-    """Commit a half message, or roll it back. Returns a sentence about it. The errors are those of the service."""
-    named = HalfMessageHandle.parse(handle)
-    with open_owner(path, commit_log, lock_timeout_s) as store:
-        if commit:
-            store.half_messages.commit(named)
-        else:
-            store.half_messages.rollback(named)
-    return f"{'Committed' if commit else 'Rolled back'} the half message {named}."
-
-
-def resume_half_message(path: str, message_id: str, lock_timeout_s: float, commit_log: str | None) -> str:
-    """Make a given-up half message pending again. Returns its handle. The errors are those of the service."""
-    with open_owner(path, commit_log, lock_timeout_s) as store:
-        return str(store.half_messages.resume(message_id))
 
 
 def _row(one: PendingHalfMessage) -> dict[str, object]:
