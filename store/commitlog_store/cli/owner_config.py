@@ -31,12 +31,13 @@ def is_address(path: str) -> bool:
     return path.startswith(REMOTE_SCHEMES)
 
 
-def refuse_at_address(options: Mapping[str, str | None]) -> None:
-    """Refuse, for the address of a server, the first of these options that has a value. ``BadParameter``."""
+def refuse_at_address(options: Mapping[str, object]) -> None:
+    """Refuse, for the address of a server, the first of these options that is given. ``BadParameter``."""
     for option, value in options.items():
-        if value is not None:
+        if value:
             raise typer.BadParameter(
-                "It is for a directory: at an address, the server has the settings of its store.", param_hint=option
+                "It is for a directory: at an address, the server owns the store, and has its settings.",
+                param_hint=option,
             )
 
 
@@ -74,10 +75,7 @@ def refuse_missing(path: str, *, create: bool) -> bool:
 
 def connect_to(address: str, lock_timeout_s: float = 0.0, *, rpc_timeout_s: float = _LONG_RPC_TIMEOUT_S) -> RemoteStore:
     """The store at a server, by default for calls that may take long. ``BadParameter`` for a ``lock_timeout_s``."""
-    if lock_timeout_s:
-        raise typer.BadParameter(
-            "It is for a directory: at an address, the server owns the store.", param_hint="--lock-timeout"
-        )
+    refuse_at_address({"--lock-timeout": lock_timeout_s})
     from commitlog_store import connect  # here: with a directory, nothing of Arrow Flight is imported
 
     return connect(address, rpc_timeout_s=rpc_timeout_s)

@@ -13,11 +13,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -44,6 +44,7 @@ from commitlog_store.cli.owner_config import (
     broker_settings,
     connect_to,
     is_address,
+    refuse_at_address,
     refuse_log_of_another,
     refuse_missing,
 )
@@ -51,11 +52,10 @@ from commitlog_store.cli.progress import count_bar, progress_bar
 from commitlog_store.cli.render import drop_output, say, says
 from commitlog_store.config import BrokerProperties, FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import NotAStore, RemoteFailed, StoreNotFound
+from commitlog_store.errors import RemoteFailed
 from commitlog_store.files import disk
 from commitlog_store.format.message_id import encode_message_id, parse_host
 from commitlog_store.format.message_rules import no_producers_fault
-from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import MOST_QUEUES, validate_new_topic
 from commitlog_store.queries.texts import counted
@@ -132,7 +132,8 @@ def produce(
     given = sizes.given()
     _refuse_topic(topic, line_format)
     if is_address(path):
-        _refuse_at_address(given, sync=sync, create=create, commit_log=commit_log, config=config_file)
+        owners = {"--sync/--async": sync is not None, "--create": create, "--commit-log": commit_log}
+        refuse_at_address({**owners, "--config": config_file, **{_option_of(name): True for name in given}})
         config = MessageStoreConfig()
     else:
         found = broker_settings(config_file, commit_log)
@@ -168,23 +169,12 @@ def _refuse_topic(topic: str | None, line_format: LineFormat) -> None:
         raise typer.BadParameter(f"{fault}.", param_hint="--topic")
 
 
-def _refuse_at_address(
-    sizes: Iterable[str], *, sync: bool | None, create: bool, commit_log: str | None, config: str | None
-) -> None:
-    """``BadParameter`` for what only the owner of a directory decides."""
-    named = {"--sync/--async": sync is not None, "--create": create, "--commit-log": commit_log, "--config": config}
-    for option in (*(name for name, is_given in named.items() if is_given), *map(_option_of, sizes)):
-        raise typer.BadParameter(
-            "It is for a directory: at an address, the server owns the store, and has its settings.", param_hint=option
-        )
-
-
 def _checked_config(
     path: str, broker: BrokerProperties, sync: bool | None, given: dict[str, int]
 ) -> MessageStoreConfig:
     """The configuration of a directory."""
     fixed = [name for name in given if name.startswith("mapped_file_size")]
-    if fixed and is_store(path):
+    if fixed and not refuse_missing(path, create=True):
         raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=_option_of(fixed[0]))
     settings: dict[str, Any] = dict(given)
     if sync is not None or "flush_disk_type" not in broker.given:
@@ -232,15 +222,6 @@ def _interrupts(*, may_leave: bool) -> Iterator[_Interrupt]:
         signal.signal(signal.SIGINT, before)
 
 
-def is_store(path: str) -> bool:
-    """Whether the path is a store. Errors other than its absence are raised."""
-    try:
-        check_store_directory(path)
-    except (StoreNotFound, NotAStore):
-        return False
-    return True
-
-
 def open_store(
     path: str, config: MessageStoreConfig, *, create: bool, lock_timeout_s: float
 ) -> MessageStore | RemoteStore:
@@ -278,10 +259,11 @@ def put_batches(
                 count = int((offsets >= 0).sum())
                 put += count
                 advance(count)
-                gone = _print_results(sys.stdout, host, batch, result) if as_json else None
-                _raise_refused(batch, result)
-                if gone is not None:
-                    raise gone
+                try:
+                    if as_json:
+                        _print_results(host, batch, result)
+                finally:
+                    _raise_refused(batch, result)
                 if interrupt.wanted:
                     raise KeyboardInterrupt
     finally:
@@ -309,41 +291,30 @@ def _next(batches: Iterator[MessageBatch], interrupt: _Interrupt) -> MessageBatc
         interrupt.reading = False
 
 
-def _gone(batch: MessageBatch, error: OSError) -> OutputGone:
-    what = "The reader of the results has gone"
-    if not isinstance(error, BrokenPipeError):
-        what = f"The results cannot be printed ({error.strerror})"
-    return OutputGone(
-        f"{what}, so no line after line {batch.numbers[-1]} was put. Leave out --json to put messages without results."
-    )
-
-
-def _print_results(out: IO[str], store_host: str, batch: MessageBatch, result: PutTableResult) -> OutputGone | None:
-    """Print a line a message. Returns what to raise when that fails, unless the put itself has failed."""
-    try:
-        _write_results(out, store_host, batch, result)
-    except OSError as error:
-        drop_output()
-        return _gone(batch, error)
-    return None
-
-
-def _write_results(out: IO[str], store_host: str, batch: MessageBatch, result: PutTableResult) -> None:
-    host = parse_host(store_host)
+def _print_results(store_host: str, batch: MessageBatch, result: PutTableResult) -> None:
+    """Print a line a message. ``OutputGone``."""
+    host, lines = parse_host(store_host), []
     # The result ends with the message that stopped the put.
     for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=False):
         place = row["physicalOffset"]
-        there = place >= 0
-        found: dict[str, Any] = {
-            "line": number,
-            "status": row["status"],
-            "msgId": encode_message_id(*host, place) if there else None,
-            "physicalOffset": place if there else None,
-            "queueId": row["queueId"] if there else None,
-            "queueOffset": row["queueOffset"] if there else None,
-        }
-        out.write(orjson.dumps(found).decode() + "\n")
-    out.flush()
+        found: dict[str, Any] = {"line": number, "status": row["status"]}
+        found |= dict.fromkeys(("msgId", "physicalOffset", "queueId", "queueOffset"))
+        if place >= 0:
+            found |= {name: row[name] for name in ("physicalOffset", "queueId", "queueOffset")}
+            found["msgId"] = encode_message_id(*host, place)
+        lines.append(orjson.dumps(found).decode() + "\n")
+    try:
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+    except OSError as error:
+        drop_output()
+        what = "The reader of the results has gone"
+        if not isinstance(error, BrokenPipeError):
+            what = f"The results cannot be printed ({error.strerror})"
+        raise OutputGone(
+            f"{what}, so no line after line {batch.numbers[-1]} was put. Leave out --json to put messages without "
+            "results."
+        ) from error
 
 
 def _raise_refused(batch: MessageBatch, result: PutTableResult) -> None:

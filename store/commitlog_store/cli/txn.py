@@ -24,7 +24,7 @@ from commitlog_store.cli.options import (
     StorePath,
     examples,
 )
-from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
+from commitlog_store.cli.owner_config import connect_to, is_address, owner_config, refuse_at_address
 from commitlog_store.cli.render import says
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
@@ -74,7 +74,8 @@ def txn_reset(
     not know it, and without a terminal and --yes.
     """
     if is_address(path):
-        config = _served_config(config_file, commit_log)
+        refuse_at_address({"--config": config_file})
+        config = MessageStoreConfig(store_path_commit_log=commit_log)
     else:
         config = owner_config(path, config_file, commit_log)
 
@@ -83,15 +84,6 @@ def txn_reset(
 
     with says(InvalidValue):
         do_as_shown(lambda: show_forgotten(path, application, config), "Forget it?", do, yes=yes)
-
-
-def _served_config(config_file: str | None, commit_log: str | None) -> MessageStoreConfig:
-    """What holds at an address, where the server has the settings of its store."""
-    if config_file is not None:
-        raise typer.BadParameter(
-            "It is for a directory: at an address, the server owns the store.", param_hint="--config"
-        )
-    return MessageStoreConfig(store_path_commit_log=commit_log)
 
 
 _COLUMNS = ("application", "version", "fingerprint", "rows", "storeTimestamp", "physicalOffset", "end")
