@@ -51,17 +51,27 @@ def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]])
         logging.disable(logging.NOTSET)
 
 
-def complete_topic(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The topics of the store."""
-    return [topic for topic in _in_store(ctx, lambda reader: reader.topics()) if topic.startswith(incomplete)]
+def _completion(names: Callable[[StoreReader], Iterable[str]]) -> Callable[[typer.Context, str], Iterable[str]]:
+    """A completion of what the store has."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+        return [name for name in _in_store(ctx, names) if name.startswith(incomplete)]
+
+    return complete
 
 
-def complete_group(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The consumer groups that have positions in the store."""
+def _groups(reader: StoreReader) -> Iterable[str]:
     from commitlog_store.groups.positions import committed_offsets
 
-    found = _in_store(ctx, lambda reader: committed_offsets(reader).groups())
-    return [group for group in found if group.startswith(incomplete)]
+    return committed_offsets(reader).groups()
+
+
+complete_topic = _completion(lambda reader: reader.topics())
+# Those that have positions.
+complete_group = _completion(_groups)
+# The applications and queries that have committed batches, and the handles of pending half messages.
+complete_application = _completion(lambda reader: [one.batch.app_id for one in reader.batches()])
+complete_half_message = _completion(lambda reader: [str(one.handle) for one in reader.pending_half_messages()])
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> Iterable[str]:
@@ -73,18 +83,6 @@ def complete_queue(ctx: typer.Context, incomplete: str) -> Iterable[str]:
         return {f"{one}" for topic in topics if topic in known for one in reader.queue_ids(topic)}
 
     return sorted((one for one in _in_store(ctx, ids) if one.startswith(incomplete)), key=int)
-
-
-def complete_application(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The applications and queries that have committed batches."""
-    found = _in_store(ctx, lambda reader: [one.batch.app_id for one in reader.batches()])
-    return [one for one in found if one.startswith(incomplete)]
-
-
-def complete_half_message(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The handles of the half messages that are pending."""
-    found = _in_store(ctx, lambda reader: [str(one.handle) for one in reader.pending_half_messages()])
-    return [one for one in found if one.startswith(incomplete)]
 
 
 def complete_columns(incomplete: str) -> Iterable[str]:
