@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -149,14 +147,6 @@ def _size(queues: list[QueueSummary]) -> str:
     return decimal(sum(sizes)) if len(sizes) == len(queues) else "-"
 
 
-def print_queues_csv(found: StoreSummary) -> None:
-    """Print a line for each queue."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(
-        ["topic", "queueId", "minOffset", "maxOffset", "messages", "size", "firstStoreTimestamp", "lastStoreTimestamp"]
-    )
-    for queue in found.queues:
-        times = queue.first_store_timestamp, queue.last_store_timestamp
-        writer.writerow(
-            [queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.messages, queue.size, *times]
-        )
+QUEUE_COLUMNS = (
+    "topic", "queueId", "minOffset", "maxOffset", "messages", "size", "firstStoreTimestamp", "lastStoreTimestamp",
+)  # fmt: skip

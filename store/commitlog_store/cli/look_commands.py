@@ -92,7 +92,7 @@ def info(
     than OK, and when a part of the store cannot be read.
     """
     from commitlog_store.cli.doctor import headline
-    from commitlog_store.cli.info_output import print_queues_csv, print_summary
+    from commitlog_store.cli.info_output import QUEUE_COLUMNS, print_summary
     from commitlog_store.verify.assessment import Verdict
 
     clock, form = Clock(parse_zone(tz)), output.form()
@@ -105,7 +105,7 @@ def info(
             if form is OutputFormat.JSON:
                 print(render.json_text(shown.to_json()))
             elif form is OutputFormat.CSV:
-                print_queues_csv(shown)
+                print_rows(QUEUE_COLUMNS, map(camel_members, shown.queues), form)
             else:
                 print_summary(shown, clock, with_queues=queues, with_sizes=sizes)
                 print_hidden(len(found.by_topic()) - len(shown.by_topic()), "topic")

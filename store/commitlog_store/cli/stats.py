@@ -18,14 +18,13 @@ STATS_COLUMNS = ("topic", "queues", "messages", *_RATES, "lastStoreTimestamp", "
 
 def print_stats(topics: Iterable[TopicRates], clock: Clock, form: OutputFormat, *, full: bool = False) -> None:
     """Print a row for each topic."""
-    rows = (_row(one, clock) for one in topics)
+    rows = [_row(one, clock) for one in topics]
     if form is not OutputFormat.TABLE:
         print_rows(STATS_COLUMNS, rows, form)
         return
-    listed = list(rows)
 
     def cells(name: str) -> list[Any]:
-        return [row[name] for row in listed]
+        return [row[name] for row in rows]
 
     ages = [None if idle is None else f"{duration_text(idle)} ago" for idle in cells("idleMs")]
     columns = [

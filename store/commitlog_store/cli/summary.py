@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from commitlog_store.cli.kept_output import kept_to_json
@@ -56,21 +56,21 @@ class StoreSummary:
 
     path: str
     aborted: bool
-    min_physical_offset: int
-    max_physical_offset: int
-    commit_log_files: int
-    disk_size: int
+    min_physical_offset: int = 0
+    max_physical_offset: int = 0
+    commit_log_files: int = 0
+    disk_size: int = 0
     index_files: int
-    indexed_keys: int
+    indexed_keys: int = 0
     checkpoint: dict[str, int] | None
-    queues: list[QueueSummary]
-    delayed_waiting: int
-    delayed_overdue_ms: int
-    delayed_left_to: str | None
-    timer_wheel: bool
-    kept: list[KeptPiece]
+    queues: list[QueueSummary] = field(default_factory=list)
+    delayed_waiting: int = 0
+    delayed_overdue_ms: int = 0
+    delayed_left_to: str | None = None
+    timer_wheel: bool = False
+    kept: list[KeptPiece] = field(default_factory=list)
     problems: list[str]
-    assessment: Assessment | None
+    assessment: Assessment | None = None
     archive_hold: ArchiveHoldStatus | None = None
 
     @property
@@ -130,16 +130,12 @@ def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) 
 
     summary = reader.consistently(look, one_moment=False)
     facts = reader.facts(assessed=assessed)
+    alike = ("disk_size", "delayed_left_to", "timer_wheel", "kept", "assessment", "archive_hold")
     return replace(
         summary,
         commit_log_files=facts.log_files,
-        disk_size=facts.disk_size,
-        delayed_left_to=facts.delayed_left_to,
-        timer_wheel=facts.timer_wheel,
-        kept=facts.kept,
         problems=summary.problems + ([facts.kept_problem] if facts.kept_problem else []),
-        assessment=facts.assessment,
-        archive_hold=facts.archive_hold,
+        **{name: getattr(facts, name) for name in alike},
     )
 
 
@@ -150,16 +146,10 @@ def summarize_lost_log(path: str, commit_log: str | None, error: LogNotFound) ->
     return StoreSummary(
         path=found.path,
         aborted=found.aborted,
-        min_physical_offset=0,
-        max_physical_offset=0,
         commit_log_files=files,
         disk_size=size,
         index_files=found.index_files,
-        indexed_keys=0,
         checkpoint=camel_members(found.checkpoint),
-        queues=[],
-        delayed_waiting=0,
-        delayed_overdue_ms=0,
         delayed_left_to=broker_mark(found.path),
         timer_wheel=has_timer_wheel(found.path),
         kept=kept_pieces(found.path),
@@ -183,19 +173,13 @@ def _summarize(reader: StoreReader) -> StoreSummary:
         aborted=reader.aborted,
         min_physical_offset=low,
         max_physical_offset=high,
-        commit_log_files=0,
-        disk_size=0,
         index_files=len(index),
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
         checkpoint=camel_members(checkpoint) if checkpoint else None,
         queues=queues,
         delayed_waiting=waiting,
         delayed_overdue_ms=overdue,
-        delayed_left_to=None,
-        timer_wheel=False,
-        kept=[],
         problems=problems,
-        assessment=None,
     )
 
 
