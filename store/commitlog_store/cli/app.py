@@ -43,7 +43,7 @@ _MODULES = {
     "export": "export",
     "produce": "produce",
     "archive": "archive",
-    "restore": "restore",
+    "restore": "archive",
     "serve": "serve",
     "token": "serve",
     "follow": "follow",

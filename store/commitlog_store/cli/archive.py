@@ -1,4 +1,4 @@
-"""Command of archives: ``archive``, which writes one, checks it, and deletes what it does not need any more."""
+"""Commands of archives: ``archive`` writes one, checks it, and deletes what it does not need; ``restore`` reads it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.confirm import DryRun
-from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples, topic_option
+from commitlog_store.cli.exit_codes import wrong_usage
+from commitlog_store.cli.options import (
+    ARCHIVE,
+    AsJson,
+    CommitLogDir,
+    EndpointOption,
+    Since,
+    Until,
+    examples,
+    topic_option,
+)
 from commitlog_store.cli.values import parse_seconds, size_option
-from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.texts import counted, printable_text
 
 if TYPE_CHECKING:
     from commitlog_store.archive.archiver import Archiver, ArchiveReport, ArchiveSettings
     from commitlog_store.archive.check import ArchiveCheckReport
-    from commitlog_store.archive.gc import ArchiveGcReport
+    from commitlog_store.archive.restore import RestoreReport
 
 _MOST_SHOWN = 20
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command(
         rich_help_panel=ARCHIVE,
         epilog=examples(
@@ -39,6 +47,13 @@ def register(app: typer.Typer) -> None:
             "commitlog archive --gc s3://bucket/orders",
         ),
     )(archive)
+    app.command(
+        rich_help_panel=ARCHIVE,
+        epilog=examples(
+            "commitlog restore s3://bucket/orders /data/restored",
+            "commitlog restore s3://bucket/orders /data/restored --since 2026-11-01",
+        ),
+    )(restore)
 
 
 _Places = Annotated[
@@ -121,41 +136,42 @@ def archive(
     if not (check or gc) and (dry_run or deep):
         raise typer.BadParameter("They are for --gc and --check.", param_hint="--dry-run, --deep")
     every_s = every if follow else None
-    try:
+    with wrong_usage():
         if check:
             _check(places[0], options, deep=deep, as_json=as_json)
         elif gc:
             _collect(places[0], options, parse_seconds(older_than), dry_run=dry_run, as_json=as_json)
         else:
-            settings = _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every_s)
-            if topic:
-                settings = _of_topics(settings, topic, work_dir)
+            settings = _settings(
+                until, max_rate, topic, work_dir, with_last=with_last, allow_gap=allow_gap, every_s=every_s
+            )
             _archive(places[0], places[1], settings, commit_log, options, follow_every_s=every_s, as_json=as_json)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def _settings(
-    until: str | None, max_rate: int | None, *, with_last: bool, allow_gap: bool, last_every_s: float | None
+    until: str | None,
+    max_rate: int | None,
+    topics: list[str] | None,
+    work_dir: str | None,
+    *,
+    with_last: bool,
+    allow_gap: bool,
+    every_s: float | None,
 ) -> ArchiveSettings:
     from commitlog_store.archive.archiver import ArchiveSettings
+    from commitlog_store.archive.selected_topics import SelectedTopics
     from commitlog_store.cli.times import parse_time
+    from commitlog_store.files import disk
 
     return ArchiveSettings(
         until_ms=None if until is None else parse_time(until),
         with_last=with_last,
-        last_every_s=math.inf if last_every_s is None else last_every_s,
+        last_every_s=math.inf if every_s is None else every_s,
         allow_gap=allow_gap,
         max_rate=max_rate or 0,
+        topics=SelectedTopics(topics) if topics else None,
+        work_dir=None if work_dir is None else disk.absolute_path(work_dir),
     )
-
-
-def _of_topics(settings: ArchiveSettings, patterns: list[str], work_dir: str | None) -> ArchiveSettings:
-    from commitlog_store.archive.selected_topics import SelectedTopics
-    from commitlog_store.files import disk
-
-    directory = None if work_dir is None else disk.absolute_path(work_dir)
-    return replace(settings, topics=SelectedTopics(patterns), work_dir=directory)
 
 
 def _archive(
@@ -242,22 +258,10 @@ def _follow(archiver: Archiver, *, as_json: bool, of_topics: bool) -> None:
 def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = True, of_topics: bool) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import json_text, say
+    from commitlog_store.cli.render import camel_members, json_text, say
 
     if as_json:
-        row = {
-            "url": report.url,
-            "generation": report.generation,
-            "start": report.start,
-            "stop": report.stop,
-            "segments": report.segments,
-            "added": report.added,
-            "uploadedBytes": report.uploaded,
-            "strays": report.strays,
-            "sourceStop": report.source_stop,
-            "unmatched": report.unmatched,
-        }
-        print(json_text(row), flush=True)
+        print(json_text(camel_members(report, uploaded="uploadedBytes")), flush=True)
     elif not report.generation:
         advice = "" if with_last else "; --with-last archives the written part of the last one, too"
         why = "no log file with a message of the topics is closed" if of_topics else "no log file is closed"
@@ -298,26 +302,10 @@ def _check(url: str, options: dict[str, str], *, deep: bool, as_json: bool) -> N
 def _print_check(report: ArchiveCheckReport, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import json_text
+    from commitlog_store.cli.render import camel_members, json_text
 
     if as_json:
-        row: dict[str, Any] = {
-            "url": report.url,
-            "generation": report.generation,
-            "start": report.start,
-            "stop": report.stop,
-            "segments": report.segments,
-            "topics": report.topics,
-            "queues": report.queues,
-            "objects": report.objects,
-            "bytes": report.size,
-            "gaps": report.gaps,
-            "strays": report.strays,
-            "unnamed": report.unnamed,
-            "unnamedBytes": report.unnamed_size,
-            "problems": report.problems,
-        }
-        print(json_text(row))
+        print(json_text(camel_members(report, size="bytes", unnamed_size="unnamedBytes")))
         return
     print(
         f"{printable_text(report.url)}: generation {report.generation}, physical offsets {report.start} to "
@@ -341,27 +329,55 @@ def _print_check(report: ArchiveCheckReport, *, as_json: bool) -> None:
 
 
 def _collect(url: str, options: dict[str, str], older_than_s: int, *, dry_run: bool, as_json: bool) -> None:
-    from commitlog_store.archive.gc import gc_archive
-
-    _print_gc(gc_archive(url, older_than_s=older_than_s, dry_run=dry_run, options=options), dry_run, as_json=as_json)
-
-
-def _print_gc(report: ArchiveGcReport, dry_run: bool, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import json_text
+    from commitlog_store.archive.gc import gc_archive
+    from commitlog_store.cli.render import camel_members, json_text
 
+    report = gc_archive(url, older_than_s=older_than_s, dry_run=dry_run, options=options)
     if as_json:
-        row = {
-            "url": report.url,
-            "generation": report.generation,
-            "dryRun": dry_run,
-            "deleted": report.deleted,
-            "deletedBytes": report.size,
-            "young": report.young,
-        }
-        print(json_text(row))
+        print(json_text(camel_members(report, size="deletedBytes") | {"dryRun": dry_run}))
         return
     done = "would be deleted" if dry_run else "deleted"
     young = f"; {report.young} are too young" if report.young else ""
     print(f"{printable_text(report.url)}: {counted(report.deleted, 'object')} {done} ({decimal(report.size)}){young}")
+
+
+def restore(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The archive: s3://, gs://, az://, hdfs:// or file:///.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="The new store directory.")],
+    since: Since = None,
+    endpoint: EndpointOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a store directory of an archive: it opens here and in RocketMQ.
+
+    Log files are downloaded into DIR.restoring and compared with their checksums; an interrupted restore continues
+    there when it is repeated. Then queues and index are built from the log. --since leaves out the files before that
+    time.
+    """
+    from commitlog_store.archive.restore import restore_store
+    from commitlog_store.cli.progress import progress_bar
+    from commitlog_store.cli.times import parse_time
+
+    with wrong_usage(), progress_bar("restoring") as progress:
+        report = restore_store(
+            url,
+            directory,
+            since_ms=None if since is None else parse_time(since),
+            options={} if endpoint is None else {"endpoint": endpoint},
+            progress=progress,
+        )
+    _print_restored(report, as_json=as_json)
+
+
+def _print_restored(report: RestoreReport, *, as_json: bool) -> None:
+    from commitlog_store.cli.render import camel_members, json_text
+
+    if as_json:
+        print(json_text(camel_members(report)))
+        return
+    print(
+        f"{printable_text(report.path)}: physical offsets {report.start} to {report.stop} in "
+        f"{counted(report.files, 'log file')}, {report.downloaded} of them downloaded now"
+    )
