@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,6 @@ from commitlog_store.cli.serve_options import (
 )
 
 if TYPE_CHECKING:
-    from commitlog_store.config import BrokerProperties
     from commitlog_store.serve.run import ServeRequest
 
 
@@ -92,10 +92,11 @@ def serve(
 
     for group in (rocketmq, pages, archiving):
         group.check()
-    used = _used(rocketmq.rocketmq, pages.http)
+    used = _BROKER_PROPERTIES if rocketmq.rocketmq else _BROKER_NAMES if pages.http else ()
     file = broker_settings(config_file, commit_log, used=used)
     log_is_of_file = commit_log is None and config_file is not None
-    _log_calls(wanted=access_log)
+    if access_log:
+        logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
     request = ServeRequest(
         stores=stores,
         listen=access.listening(listen),
@@ -121,8 +122,9 @@ def serve(
         archive_max_rate=archiving.max_rate or 0,
     )
     request = _checked(request, create=create)
-    if read_only and config_file is not None:
-        _say_unused(file, config_file)
+    unused = [key for key in file.given_keys if key != "storePathCommitLog"] if read_only else []
+    if unused:
+        say(f"{config_file}: not used with --read-only: {', '.join(unused)}.")
     if log_is_of_file:
         for path in request.named_paths().values():
             refuse_log_of_another(file, config_file, path)
@@ -142,28 +144,6 @@ def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
         return request
     (path,) = request.named_paths().values()
     return replace(request, is_new=refuse_missing(path, create=create))
-
-
-def _say_unused(file: BrokerProperties, config_file: str) -> None:
-    """Print the settings of the file that a store without an owner does not use."""
-    from commitlog_store.cli.render import say
-
-    unused = [key for key in file.given_keys if key != "storePathCommitLog"]
-    if unused:
-        say(f"{config_file}: not used with --read-only: {', '.join(unused)}.")
-
-
-def _used(rocketmq: str | None, http: str | None) -> tuple[str, ...]:
-    """The names in a broker's file that are used beside a store's settings."""
-    return _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
-
-
-def _log_calls(*, wanted: bool) -> None:
-    if not wanted:
-        return
-    import logging
-
-    logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
 
 
 def token_new(
