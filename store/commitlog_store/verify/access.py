@@ -12,7 +12,7 @@ from commitlog_store.files.copied_file import MOST_FAILED, PAGE_SIZE
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.store_directory import OWNERS_FILES, owners_file_fault
 from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
-from commitlog_store.verify.findings import Finding, Findings
+from commitlog_store.verify.findings import Findings
 
 
 def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
@@ -20,7 +20,7 @@ def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
     denied = [path for path in paths if not disk.may_read(path) and disk.exists(path)]
     for path in denied:
         message = f"No permission to read {path}: run as the store's user, or change its mode."
-        findings.add(Finding(check="access.read", severity="error", path=path, message=message))
+        findings.add("access.read", "error", path, message)
     return denied
 
 
@@ -29,7 +29,7 @@ def check_owners_files(store_path: str, findings: Findings) -> None:
     for name in OWNERS_FILES:
         path = os.path.join(store_path, name)
         if (fault := owners_file_fault(path)) is not None:
-            findings.add(Finding(check="access.file", severity="error", path=path, message=fault))
+            findings.add("access.file", "error", path, fault)
 
 
 def first_unwritable(store: StorePaths, files: Iterable[str]) -> str | None:
@@ -88,7 +88,7 @@ def report_failed_read(path: str, error: OSError | ReadFailed, findings: Finding
     if not findings.has_error("access.read", path):
         failed = error if isinstance(error, ReadFailed) else ReadFailed("read", path=path, cause=error)
         message = f"{failed} What it holds counts as unreadable. See the system's log (dmesg) for the disk's faults."
-        findings.add(Finding(check="access.read", severity="error", path=path, message=message))
+        findings.add("access.read", "error", path, message)
 
 
 def report_failed_pages(path: str, pages: Collection[int], findings: Findings) -> None:
@@ -98,4 +98,4 @@ def report_failed_pages(path: str, pages: Collection[int], findings: Findings) -
         bytes_of = f"{len(pages)} {'page' if len(pages) == 1 else 'pages'} of {PAGE_SIZE} bytes"
         message = f"{failed} {bytes_of}; messages there count as unreadable. See the system's log (dmesg)."
         at = min(pages) * PAGE_SIZE
-        findings.add(Finding(check="access.read", severity="error", path=path, offset=at, message=message))
+        findings.add("access.read", "error", path, message, offset=at)

@@ -7,7 +7,7 @@ import numpy as np
 from commitlog_store.batch.frames import FrameCheck, frames_in
 from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.scan import RecordScan
-from commitlog_store.verify.findings import Finding, Findings, Severity
+from commitlog_store.verify.findings import Findings, Severity
 from commitlog_store.verify.log import LogCheck
 
 
@@ -62,4 +62,4 @@ class BatchCheck:
             f"checksum {found.frame.checksum:#010x}: {what}."
         )
         path, offset = self._log.place(found.physical_offset)
-        self._findings.add(Finding(check="batch.frame", severity=severity, path=path, offset=offset, message=message))
+        self._findings.add("batch.frame", severity, path, message, offset=offset)

@@ -30,7 +30,7 @@ from commitlog_store.paths import (
 )
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import read_topic_config
-from commitlog_store.verify.findings import Finding, Findings
+from commitlog_store.verify.findings import Findings
 
 # Beside an owner, so often a file is looked at before it is called faulty, and so long between two looks.
 _LOOKS = 25
@@ -64,7 +64,7 @@ def check_config_files(store_path: str, findings: Findings) -> None:
             except CommitLogError as error:
                 fault = str(error)
         if fault is not None:
-            findings.add(Finding(check="config.file", severity="error", path=path, offset=None, message=fault))
+            findings.add("config.file", "error", path, fault)
 
 
 def _lasting_fault(path: str, subject: str, looks: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from commitlog_store.files import disk
 from commitlog_store.java_numbers import MAX_LONG
@@ -44,12 +44,12 @@ class Findings:
         self._found: list[Finding] = []
         self._counts: Counter[tuple[str, Severity, str]] = Counter()
 
-    def add(self, finding: Finding) -> None:
-        """Keep a finding; of many alike in one file the first ones and their number."""
-        key = (finding.check, finding.severity, finding.path)
+    def add(self, check: str, severity: Severity, path: str, message: str, **place: Any) -> None:
+        """Keep a finding, with its other fields; of many alike in one file the first ones and their number."""
+        key = (check, severity, path)
         self._counts[key] += 1
         if self._counts[key] <= FINDINGS_PER_FILE:
-            self._found.append(finding)
+            self._found.append(Finding(check=check, severity=severity, path=path, message=message, **place))
 
     def clear(self) -> None:
         """Forget all of them: the look begins again."""

@@ -9,13 +9,12 @@ import numpy as np
 
 from commitlog_store.columnar.dispatch import DispatchRequests, index_entries
 from commitlog_store.columnar.scan import RecordScan
-from commitlog_store.errors import StoreAccessDenied
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.index.service import is_index_file_name
-from commitlog_store.verify.findings import FINDINGS_PER_FILE, NOWHERE, Finding, Findings, Severity
-from commitlog_store.verify.index_file import Entries, IndexFileCheck
+from commitlog_store.verify.findings import FINDINGS_PER_FILE, NOWHERE, Findings, Severity
+from commitlog_store.verify.index_file import Entries, IndexFileCheck, open_index_files
 from commitlog_store.verify.log import LogCheck
 
 _CHUNK = 1 << 16
@@ -55,20 +54,9 @@ class IndexCheck:
         self._last = _Keys(*(np.zeros(0, np.int64) for _ in _Keys._fields))
         self._unreadable = False
         names = self._names()
-        slots_by_size: dict[int, int] = {}
         self.count = len(names)
-        self._files: list[IndexFileCheck] = []
-        for place, name in enumerate(names):
-            settled = not aborted or place < len(names) - 1
-            try:
-                file = IndexFileCheck(os.path.join(path, name), findings, slots_by_size, settled=settled)
-            except FileNotFoundError:
-                continue  # retention at work
-            except StoreAccessDenied as error:
-                self._unreadable = True
-                findings.add(Finding(check="access.read", severity="error", path=error.path, message=str(error)))
-                continue
-            self._files.append(file)
+        self._files = list(open_index_files(path, names, findings, aborted=aborted))
+        self._unreadable |= any(findings.has_error("access.read", os.path.join(path, name)) for name in names)
         self._current = 0
         self._advance()
         first = self._file
@@ -86,7 +74,7 @@ class IndexCheck:
             if not is_index_file_name(name) and not half_made:
                 message = "The name is not a 17-digit time; the file is ignored."
                 path = os.path.join(self.path, name)
-                self._findings.add(Finding(check="files.name", severity="note", path=path, message=message))
+                self._findings.add("files.name", "note", path, message)
         return [name for name in names if is_index_file_name(name)]
 
     @property
@@ -291,13 +279,11 @@ class IndexCheck:
                 else ": RocketMQ drops an index file that was not flushed when it crashed"
             )
         self._findings.add(
-            Finding(
-                check="index.missing-key",
-                severity=severity,
-                path=self.path,
-                message=f"Expected {count} keys of the messages at the physical offsets {first} to {last} in the "
-                f"index, found no entries for them{why}.",
-            )
+            "index.missing-key",
+            severity,
+            self.path,
+            f"Expected {count} keys of the messages at the physical offsets {first} to {last} in the "
+            f"index, found no entries for them{why}.",
         )
 
     def finish(self) -> None:

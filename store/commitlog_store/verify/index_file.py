@@ -6,6 +6,7 @@ Slots and chains follow from the entries: they are computed again from the entri
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from commitlog_store.format.index_file import (
 from commitlog_store.index.file_writer import link_entries
 from commitlog_store.index.service import IndexFile, is_index_file_name
 from commitlog_store.java_numbers import MAX_INT
-from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Severity
+from commitlog_store.verify.findings import FINDINGS_PER_FILE, Findings, Severity
 
 # Fields of the header in bytes from its start.
 _BEGIN_OFFSET_AT, _END_OFFSET_AT, _SLOTS_AT, _COUNT_AT = 16, 24, 32, 36
@@ -53,16 +54,22 @@ def check_index_headers(path: str, findings: Findings, *, aborted: bool) -> int:
     """Verify the headers of all index files, and nothing more of them. Returns their number."""
     listed = disk.list_names(path) if disk.is_directory(path) and disk.may_read(path) else []
     names = sorted(filter(is_index_file_name, listed))
+    for file in open_index_files(path, names, findings, aborted=aborted):
+        file.close()
+    return len(names)
+
+
+def open_index_files(path: str, names: list[str], findings: Findings, *, aborted: bool) -> Iterator[IndexFileCheck]:
+    """The checks of these files of a directory; one that may not be read is reported, and left out."""
     slots_by_size: dict[int, int] = {}
     for place, name in enumerate(names):
         settled = not aborted or place < len(names) - 1
         try:
-            IndexFileCheck(os.path.join(path, name), findings, slots_by_size, settled=settled).close()
+            yield IndexFileCheck(os.path.join(path, name), findings, slots_by_size, settled=settled)
         except FileNotFoundError:
             continue  # retention at work
         except StoreAccessDenied as error:
-            findings.add(Finding(check="access.read", severity="error", path=error.path, message=str(error)))
-    return len(names)
+            findings.add("access.read", "error", error.path, str(error))
 
 
 class IndexFileCheck:
@@ -110,7 +117,7 @@ class IndexFileCheck:
     def note(self, check: str, at: int | None, message: str, severity: Severity | None = None) -> None:
         """Add a finding; by default an error in a settled file."""
         severity = severity or ("error" if self._settled else "note")
-        self._findings.add(Finding(check=check, severity=severity, path=self.path, offset=at, message=message))
+        self._findings.add(check, severity, self.path, message, offset=at)
 
     @property
     def left(self) -> int:
@@ -146,9 +153,7 @@ class IndexFileCheck:
                 f"Chain of entry {number}: expected {int(links.previous[row])}, its slot's entry before it, "
                 f"found {found}.",
             )
-        if len(wrong) > FINDINGS_PER_FILE:
-            kind: Severity = "error" if self._settled else "note"
-            self._findings.add_more("index.chain", kind, self.path, len(wrong) - FINDINGS_PER_FILE)
+        self._count_more(len(wrong))
         self._next += len(entries.values)
 
     def check_times(self, entries: Entries, stored: Int64Array) -> None:
@@ -182,10 +187,13 @@ class IndexFileCheck:
                 HEADER_SIZE + SLOT_SIZE * slot,
                 f"Slot {slot}: expected {int(self._heads[slot])}, its newest entry, found {int(stored[slot])}.",
             )
-        if len(slots) > FINDINGS_PER_FILE:
-            kind: Severity = "error" if self._settled else "note"
-            self._findings.add_more("index.chain", kind, self.path, len(slots) - FINDINGS_PER_FILE)
+        self._count_more(len(slots))
         self._check_header()
+
+    def _count_more(self, chains: int) -> None:
+        if chains > FINDINGS_PER_FILE:
+            kind: Severity = "error" if self._settled else "note"
+            self._findings.add_more("index.chain", kind, self.path, chains - FINDINGS_PER_FILE)
 
     def _check_header(self) -> None:
         used = int(np.count_nonzero(self._heads))

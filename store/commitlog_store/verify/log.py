@@ -33,7 +33,7 @@ from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog_store.log.record_search import first_good_record, good_record
 from commitlog_store.log.scan import FileWalk, first_store_timestamp
 from commitlog_store.verify.access import report_failed_pages, report_failed_read
-from commitlog_store.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
+from commitlog_store.verify.findings import NOWHERE, Findings, Lost, Severity
 from commitlog_store.verify.log_files import LogFile, check_log_files, check_log_heads, list_log_files, usual_size
 
 _BLOCK_SIZE = 4 << 20
@@ -125,9 +125,7 @@ class LogCheck:
         return self.files[-1].base + self.files[-1].size - self.min_offset if self.files else 0
 
     def _note(self, check: str, file: LogFile, at: int, message: str, severity: Severity = "note") -> None:
-        self._findings.add(
-            Finding(check=check, severity=severity, path=file.path, offset=at - file.base, message=message)
-        )
+        self._findings.add(check, severity, file.path, message, offset=at - file.base)
 
     def check_files(self, *, kept: bool = False) -> None:
         """Names, sizes, gaps. ``kept``: a repair has kept this part of a log, which begins within a file."""

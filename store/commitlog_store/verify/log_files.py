@@ -14,7 +14,7 @@ from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
 from commitlog_store.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, field_offset, own_position
 from commitlog_store.paths import file_name_for_offset, parse_file_name
 from commitlog_store.verify.access import failed_head, read_part
-from commitlog_store.verify.findings import Finding, Findings, Severity
+from commitlog_store.verify.findings import Findings, Severity
 
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
 
@@ -54,17 +54,15 @@ def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, 
             if parse_file_name(name) is not None and disk.is_directory(os.path.join(path, name)):
                 at = os.path.join(path, name)
                 message = f"{at} should be a file of the log, but is a directory: restore the file."
-                findings.add(Finding(check="files.kind", severity="error", path=at, message=message))
+                findings.add("files.kind", "error", at, message)
             half_made = aborted and name.endswith(TEMPORARY_SUFFIX)  # an owner makes its next file
             if parse_file_name(name) is None and not half_made:
                 message = "The name is not a 20-digit offset; RocketMQ and this package ignore the file."
-                findings.add(
-                    Finding(check="files.name", severity="note", path=os.path.join(path, name), message=message)
-                )
+                findings.add("files.name", "note", os.path.join(path, name), message)
     usual = usual_size(files)
 
     def note(check: str, file: LogFile, message: str, severity: Severity) -> None:
-        findings.add(Finding(check=check, severity=severity, path=file.path, offset=0, message=message))
+        findings.add(check, severity, file.path, message, offset=0)
 
     for place, file in enumerate(files):
         following = files[place + 1] if place + 1 < len(files) else None
@@ -116,7 +114,7 @@ def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_
             if unfinished_from is not None and one.base >= unfinished_from:
                 continue
             message = f"No record begins with the file, and the log continues at physical offset {file.base}."
-            findings.add(Finding(check="log.head", severity="error", path=one.path, offset=0, message=message))
+            findings.add("log.head", "error", one.path, message, offset=0)
         headless = []
         if claimed_base(file.path, file.base) != file.base:
             misnamed.append(file.path)
@@ -125,7 +123,7 @@ def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_
                 "has the name of another one. 'commitlog salvage' takes misnamed files for what they are."
             )
             at = field_offset("physical_offset")
-            findings.add(Finding(check="files.misnamed", severity="error", path=file.path, offset=at, message=message))
+            findings.add("files.misnamed", "error", file.path, message, offset=at)
     return LogHeads(misnamed, failed)
 
 
@@ -175,4 +173,4 @@ def check_log_end(
         message += f"its unit is damaged, or {missing} {what}."
     else:
         message += f"{missing} {what}. Restore the newest files from a copy."
-    findings.add(Finding(check="files.end", severity=severity, path=missing, message=message))
+    findings.add("files.end", severity, missing, message)

@@ -27,7 +27,7 @@ from commitlog_store.recovery.forecast import Forecast, forecast_open
 from commitlog_store.recovery.kept import KeptPiece
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.verify.access import first_unwritable
-from commitlog_store.verify.findings import Finding, Findings, Severity
+from commitlog_store.verify.findings import Findings, Severity
 
 OpeningKind = Literal["clean", "scan", "rebuild", "refused", "inUse", "keptPiece"]
 
@@ -117,7 +117,7 @@ def report_fault(paths: StorePaths, opening: Opening, mark: CheckpointMark | Non
         message = f"{opening.reason} Opening the store scans for its end."
     is_new = mark is not None and not mark.closed and mark.queue_file_count == 0
     severity: Severity = "note" if is_new else "error"
-    findings.add(Finding(check="opening.rebuild", severity=severity, path=path, message=message))
+    findings.add("opening.rebuild", severity, path, message)
 
 
 def _unwritable_file(paths: StorePaths, files: Iterable[str]) -> StoreAccessDenied | None:
@@ -141,7 +141,7 @@ def _report_refusal(paths: StorePaths, refusal: CommitLogError, findings: Findin
     is_linked = isinstance(refusal, NotAStore) and disk.is_symlink(path) and disk.is_directory(path)
     severity: Severity = "note" if is_linked or isinstance(refusal, UnsupportedStore) else "error"
     message = f"The store does not open: {refusal}"
-    findings.add(Finding(check="opening.refused", severity=severity, path=path, offset=offset, message=message))
+    findings.add("opening.refused", severity, path, message, offset=offset)
 
 
 def _report_cut(paths: StorePaths, forecast: Forecast, findings: Findings) -> None:
@@ -155,4 +155,4 @@ def _report_cut(paths: StorePaths, forecast: Forecast, findings: Findings) -> No
         f"offset {cut.start} on ({cut.reason}). They are kept then. To see which: commitlog repair "
         f"{paths.for_shell}"
     )
-    findings.add(Finding(check="opening.cuts", severity=severity, path=paths.commit_log, message=message))
+    findings.add("opening.cuts", severity, paths.commit_log, message)

@@ -24,7 +24,7 @@ from commitlog_store.queue.expired_units import end_before, sound_units
 from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds
 from commitlog_store.queue.written_units import last_written, written_units
 from commitlog_store.verify.access import report_failed_read
-from commitlog_store.verify.findings import NOWHERE, Finding, Findings
+from commitlog_store.verify.findings import NOWHERE, Findings
 from commitlog_store.verify.log_files import LogFile, usual_size
 from commitlog_store.verify.queue_files import (
     MAX_SIZE,
@@ -249,7 +249,7 @@ def note_removed_head(
         f"The log began at physical offset {mark.log_start} when the store was closed, and begins at {log_start} now: "
         f"its first files were removed, with {count} messages that the queues name. They count as expired."
     )
-    findings.add(Finding(check="files.head", severity="note", path=path, message=message))
+    findings.add("files.head", "note", path, message)
 
 
 def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:

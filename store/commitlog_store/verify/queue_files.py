@@ -17,7 +17,7 @@ from commitlog_store.paths import file_name_for_offset, is_queue_id, parse_file_
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.saved_ends import Unchanged
 from commitlog_store.verify.access import read_part
-from commitlog_store.verify.findings import Finding, Findings, Severity
+from commitlog_store.verify.findings import Findings, Severity
 from commitlog_store.verify.log_files import usual_size
 
 # The longest record that a unit is believed to lead to: damage shows sizes and places of all kinds.
@@ -91,15 +91,13 @@ def check_unit_files(
             check, problem = "files.gap", f"expected the file at {before + usual} after that at {before}, found none"
         if problem:
             findings.add(
-                Finding(
-                    check=check,
-                    severity=severity,
-                    path=path,
-                    offset=0,
-                    message=f"Topic {topic!r}, queue {queue_id}: {problem}.",
-                    topic=topic,
-                    queue_id=queue_id,
-                )
+                check,
+                severity,
+                path,
+                f"Topic {topic!r}, queue {queue_id}: {problem}.",
+                offset=0,
+                topic=topic,
+                queue_id=queue_id,
             )
 
 

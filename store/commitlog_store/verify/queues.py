@@ -30,7 +30,7 @@ from commitlog_store.queue.light_queues import first_light_offset, places_of, ta
 from commitlog_store.queue.offset_hole import OffsetHole
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
-from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
+from commitlog_store.verify.findings import FINDINGS_PER_FILE, Findings, Lost, Severity
 from commitlog_store.verify.log import LogCheck
 from commitlog_store.verify.queue_files import MAX_SIZE, UnitFiles, check_unit_files, queue_directories
 
@@ -161,7 +161,7 @@ class QueueCheck:
                 self._kept_otherwise[topic] = True
 
     def _note_kind(self, topic: str, reason: str) -> None:
-        self._findings.add(Finding(check="queue.kind", severity="note", path=self._path, message=reason, topic=topic))
+        self._findings.add("queue.kind", "note", self._path, reason, topic=topic)
 
     def _compare_light(self, queue: _Queue, group: QueueUnits, requests: DispatchRequests) -> None:
         """Light units follow one another; before the first, the queue's files give its offset."""
@@ -192,7 +192,7 @@ class QueueCheck:
                 check_topic_kind(self._store, topic)
             except InvalidValue as error:
                 reason = f"Messages in the log name a topic that cannot be one: {error}"
-                self._findings.add(Finding(check="log.topic", severity="error", path=self._log.path, message=reason))
+                self._findings.add("log.topic", "error", self._log.path, reason)
             except CommitLogError as error:
                 reason = f"Not verified: {error}"
                 self._note_kind(topic, reason)
@@ -214,7 +214,7 @@ class QueueCheck:
         if not 0 <= first < stop <= _HIGHEST_OFFSET:
             text = f"QUEUEOFFSET of the record at physical offset {int(units['physical_offset'][0])}: expected 0 to "
             message = f"{text}{_HIGHEST_OFFSET}, found {first}."
-            self._findings.add(Finding(check="log.record", severity="error", path=self._log.path, message=message))
+            self._findings.add("log.record", "error", self._log.path, message)
             return
         misfit = None
         if queue.next is None:
@@ -351,16 +351,7 @@ class QueueCheck:
         path, at = queue.files.place_of(offset)
         text = f"Topic {queue.topic!r}, queue {queue.queue_id}, offset {offset}: {message}."
         self._findings.add(
-            Finding(
-                check=check,
-                severity=severity,
-                path=path,
-                offset=at,
-                message=text,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=offset,
-            )
+            check, severity, path, text, offset=at, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset
         )
 
     def finish(self) -> None:

@@ -223,16 +223,14 @@ class QuickLosses:
             f"older than its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
         )
         self._findings.add(
-            Finding(
-                check="log.newest",
-                severity="note" if aborted and last.physical_offset + last.size > self._flushed_to else "error",
-                path=file.path,
-                offset=last.physical_offset - file.base,
-                message=message,
-                topic=last.topic,
-                queue_id=last.queue_id,
-                queue_offset=last.end - 1,
-            )
+            "log.newest",
+            "note" if aborted and last.physical_offset + last.size > self._flushed_to else "error",
+            file.path,
+            message,
+            offset=last.physical_offset - file.base,
+            topic=last.topic,
+            queue_id=last.queue_id,
+            queue_offset=last.end - 1,
         )
 
         def is_written(physical_offset: int, size: int) -> bool:

@@ -254,7 +254,7 @@ class _Checks:
         severity: Severity = "note" if self.aborted else "error"
 
         def add(check: str, at: int, message: str) -> None:
-            findings.add(Finding(check=check, severity=severity, path=path, offset=at, message=message))
+            findings.add(check, severity, path, message, offset=at)
 
         if log.records and not log.lost.stretches:
             newest = log.newest_store_timestamp
@@ -392,7 +392,7 @@ def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, Checkpo
         data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
         return decode_checkpoint(data), decode_mark(data)
     except (StoreAccessDenied, NotAStore) as error:  # or a directory is in its place
-        findings.add(Finding(check="access.read", severity="error", path=path, message=str(error)))
+        findings.add("access.read", "error", path, str(error))
         return nothing, None
     except FileNotFoundError:
         severity: Severity = "note"
@@ -401,5 +401,5 @@ def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, Checkpo
         severity = "error"
         found = error.strerror if isinstance(error, OSError) else str(error)
         problem = f"Expected {CHECKPOINT_SIZE} bytes of times, found {found}"
-    findings.add(Finding(check="checkpoint.format", severity=severity, path=path, offset=0, message=f"{problem}."))
+    findings.add("checkpoint.format", severity, path, f"{problem}.", offset=0)
     return nothing, None
