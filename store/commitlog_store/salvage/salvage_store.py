@@ -100,8 +100,11 @@ def salvage_store(
         survey = _survey(source, files, done_before(0), uncommitted=uncommitted)
         offsets = _given_out(source, survey, files)
         lost_references = 0
-        if place is not None:
-            lost_references = _fill(source, files, survey, place, config or MessageStoreConfig(), done_before(size))
+        if isinstance(place, ExportTarget):
+            _write_files(files, survey, place, done_before(size))
+        elif place is not None:
+            config = replace(config or MessageStoreConfig(), mapped_file_size_commit_log=files.file_size())
+            lost_references = _new_store(source, files, survey, place, config, done_before(size))
     finally:
         files.close()
     return report_of(
@@ -130,22 +133,12 @@ def _survey(source: str, files: LogSource, done: Callable[[int], None], *, uncom
     )
 
 
-def _fill(
-    source: str,
-    files: LogSource,
-    survey: Survey,
-    place: ExportTarget | str,
-    config: MessageStoreConfig,
-    done: Callable[[int], None],
-) -> int:
-    """The second walk: writes what was found. Returns the report's ``lost_references``, of a new store."""
-    if not isinstance(place, ExportTarget):
-        return _new_store(source, files, survey, place, config, done)
+def _write_files(files: LogSource, survey: Survey, place: ExportTarget, done: Callable[[int], None]) -> None:
+    """The second walk of a salvage into files."""
     try:
         write_files(files, survey, place, done)
     except OSError as error:
         raise TargetFailed("write", path=str(error.filename or place.path), cause=error) from error
-    return 0
 
 
 def _report_without_log(source: str, files: LogSource, place: ExportTarget | str | None) -> SalvageReport:
@@ -243,10 +236,18 @@ def _new_store(
     config: MessageStoreConfig,
     progress: Callable[[int], None],
 ) -> int:
-    """Write a store, which is at ``path`` only once it is whole. Returns the number of lost references."""
+    """The second walk, into a store that is at ``path`` once it is whole. Returns the number of lost references."""
     unfinished = os.path.join(path, _UNFINISHED)
     try:
-        lost_references = _write_store(source, files, survey, unfinished, config, progress)
+        with StoreTarget(unfinished, config, survey.target_start(files)) as target:
+            target.expect(survey.frames)
+            for block in taken_blocks(files, survey):
+                target.add(block)
+                progress(block.scan.physical_offset + block.scan.end - survey.log_start)
+            _copy_config(source, unfinished, survey)
+            settle_half_messages(unfinished, survey.chains)
+            _save_ledger(source, survey, target)
+            target.finish()
         _take_place(unfinished, path)
     except (StoreIOError, FileCreationFailed, ReadFailed, StoreAccessDenied, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
@@ -255,7 +256,7 @@ def _new_store(
             raise
         advice = "The salvage is not finished: remove its target, and salvage again."
         raise TargetFailed("write", path=failed, cause=cause, advice=advice) from error
-    return lost_references
+    return target.lost_references
 
 
 def _take_place(unfinished: str, path: str) -> None:
@@ -266,28 +267,6 @@ def _take_place(unfinished: str, path: str) -> None:
         disk.sync_directory(path)
     disk.remove_directory(unfinished)
     disk.sync_directory(path)
-
-
-def _write_store(
-    source: str,
-    files: LogSource,
-    survey: Survey,
-    path: str,
-    config: MessageStoreConfig,
-    progress: Callable[[int], None],
-) -> int:
-    """Write a store. Returns the number of lost references."""
-    config = replace(config, mapped_file_size_commit_log=files.file_size())
-    with StoreTarget(path, config, survey.target_start(files)) as target:
-        target.expect(survey.frames)
-        for block in taken_blocks(files, survey):
-            target.add(block)
-            progress(block.scan.physical_offset + block.scan.end - survey.log_start)
-        _copy_config(source, path, survey)
-        settle_half_messages(path, survey.chains)
-        _save_ledger(source, survey, target)
-        target.finish()
-        return target.lost_references
 
 
 def _copy_config(source: str, target: str, survey: Survey) -> None:

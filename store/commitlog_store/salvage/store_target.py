@@ -132,10 +132,6 @@ class StoreTarget:
         """The whole frames among the records to come, in the order of the log."""
         self._waiting = list(frames)
 
-    def place_of(self, physical_offset: int) -> int | None:
-        """Where the record at a physical offset of the damaged log is now; None when it was not taken."""
-        return self._places.of(physical_offset)
-
     def add(self, block: TakenBlock) -> None:
         """Append records, with their queue units and index entries."""
         self._go_on_to(block.file_base)
