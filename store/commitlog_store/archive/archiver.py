@@ -44,7 +44,6 @@ from commitlog_store.archive.sums_ahead import SumsAhead
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueueUnits, encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
-from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged, InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
@@ -145,15 +144,14 @@ class Archiver:
         self._paths = paths
         self._objects = objects
         self._settings = settings
-        self._delay_levels_ms = list(MessageStoreConfig().delay_levels_ms)
         self._selected: SelectedLog | None = None
         if settings.topics is not None:
             self._selected = SelectedLog(
-                *(paths, objects, settings.topics, settings.work_dir, self._delay_levels_ms),
+                *(paths, objects, settings.topics, settings.work_dir),
                 until_ms=settings.until_ms,
                 allow_gap=settings.allow_gap,
             )
-        self._log = LogSource(paths, self._delay_levels_ms)
+        self._log = LogSource(paths)
         self._ahead = SumsAhead()
         self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
         self._idle_s = idle_s
@@ -314,7 +312,7 @@ class Archiver:
             sums = sums_of(found.file, found.size, prefix=0 if replaced is None else replaced.log.size)
         if replaced is not None and sums.prefix_crc32 != replaced.log.crc32:
             raise mismatch(self._objects, self._source, found.file.base)
-        records = read_records(found.file, found.size, self._delay_levels_ms)
+        records = read_records(found.file, found.size)
         if not self._is_wanted(records, found):
             return False
         if found.is_closed:

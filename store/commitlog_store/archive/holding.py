@@ -48,7 +48,7 @@ def archived_until(paths: StorePaths, objects: ObjectStore) -> int:
     refuse_selection(
         objects, manifest.selection, "retention that waits for it would delete messages that no archive has."
     )
-    source = LogSource(paths, list(MessageStoreConfig().delay_levels_ms))
+    source = LogSource(paths)
     try:
         refuse_other_log(objects, source, manifest)
         bases = source.bases()

@@ -43,9 +43,8 @@ class Ready(NamedTuple):
 class LogSource:
     """The log of the store at ``paths``, as an archiver reads it."""
 
-    def __init__(self, paths: StorePaths, delay_levels_ms: list[int]) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self.paths = paths
-        self._delay_levels_ms = delay_levels_ms
         self.log = CommitLog(paths.commit_log)
         self._gate = GateReader(paths.root)
         self._queues = QueueCatalog(paths.root, self.log)
@@ -134,7 +133,7 @@ class LogSource:
         limit = file.base + file.capacity
         if not gate.is_open:
             limit = min(limit, max(gate.start, file.base))
-        written = written_records(file, limit, self._delay_levels_ms)
+        written = written_records(file, limit)
         end = written.last_record if self._may_be_half_written(written.last_record) else written.end
         frame = written.last_frame
         return end if frame is None or frame.end <= end else min(end, frame.physical_offset)

@@ -13,13 +13,13 @@ from commitlog_store.archive.manifest import HEAD_SIZE
 from commitlog_store.archive.unit_objects import QueueUnits
 from commitlog_store.batch.frames import FoundFrame, frames_in
 from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
+from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import FileChanged
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.log.scan import FileWalk
-from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.queue.derived_queues import DerivedQueue, QueueBuilder
 
 _PIECE = 4 << 20
@@ -103,12 +103,12 @@ def sums_of(file: MappedFile, size: int, *, prefix: int = 0, read: Callable[[int
     return Sums(size=size, crc32=crc, sha256=sha256.hexdigest(), head_crc32=crc32(head), prefix_crc32=prefix_crc)
 
 
-def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Records:
+def read_records(file: MappedFile, size: int) -> Records:
     """The records of the first ``size`` bytes of a file, past damage.
 
     Memory is 20 bytes a record, 12 a key, and a block.
     """
-    builder = QueueBuilder()
+    builder, delay_levels_ms = QueueBuilder(), MessageStoreConfig().delay_levels_ms
     records, last_frame = 0, None
     first_ms, last_ms = -1, -1
     end = file.base + size
@@ -123,8 +123,7 @@ def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Rec
         keys = index_entries(part, requests)
         hashes.append(keys.key_hashes)
         positions.append(requests.physical_offsets[keys.rows] - file.base)
-        frames = frames_in(part, requests)
-        last_frame = frames[-1] if frames else last_frame
+        last_frame = [last_frame, *frames_in(part)][-1]
         low, high = int(requests.store_timestamps.min()), int(requests.store_timestamps.max())
         first_ms = low if not records else min(first_ms, low)
         last_ms = max(last_ms, high)
@@ -152,7 +151,7 @@ class LastOfFile(NamedTuple):
     frame: FoundFrame | None
 
 
-def last_of_file(file: MappedFile, start: int, size: int, delay_levels_ms: list[int]) -> LastOfFile:
+def last_of_file(file: MappedFile, start: int, size: int) -> LastOfFile:
     """What the records of the first ``size`` bytes say, from the physical offset ``start`` on, past damage."""
     last_ms, frame = -1, None
     parts = walk_past_damage(_OneFile(file), start, file.base + size, check_crc=False, block_size=_BLOCK_SIZE)
@@ -160,9 +159,7 @@ def last_of_file(file: MappedFile, start: int, size: int, delay_levels_ms: list[
         if isinstance(part, Gap):
             continue
         last_ms = max(last_ms, int(part.field("store_timestamp").max()))
-        if BATCH_TOPIC in part.topics[1]:
-            frames = frames_in(part, dispatch_requests(part, delay_levels_ms))
-            frame = frames[-1] if frames else frame
+        frame = [frame, *frames_in(part)][-1]
     return LastOfFile(last_ms, frame)
 
 
@@ -187,12 +184,11 @@ class Written:
     last_frame: FoundFrame | None
 
 
-def written_records(file: MappedFile, limit: int, delay_levels_ms: list[int]) -> Written:
+def written_records(file: MappedFile, limit: int) -> Written:
     """The good records with which a file begins, before the physical offset ``limit``."""
     last, frame = file.base, None
     walk = FileWalk(file, file.base, limit, check_crc=True)
     for scan in walk:
         last = scan.physical_offset + int(scan.positions[-1])
-        frames = frames_in(scan, dispatch_requests(scan, delay_levels_ms))
-        frame = frames[-1] if frames else frame
+        frame = [frame, *frames_in(scan)][-1]
     return Written(last, walk.offset, frame)

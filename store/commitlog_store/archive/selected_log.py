@@ -29,7 +29,6 @@ from commitlog_store.archive.segments import LastOfFile, last_of_file
 from commitlog_store.archive.selected_copy import SelectedCopy
 from commitlog_store.archive.selected_topics import SelectedTopics
 from commitlog_store.batch.frames import frames_in
-from commitlog_store.columnar.dispatch import dispatch_requests
 from commitlog_store.columnar.moved_records import moved_records
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import ArchiveGap
@@ -56,7 +55,6 @@ class SelectedLog:
         objects: ObjectStore,
         topics: SelectedTopics,
         work_dir: str | None,
-        delay_levels_ms: list[int],
         *,
         until_ms: int | None,
         allow_gap: bool,
@@ -64,13 +62,12 @@ class SelectedLog:
         """``InvalidValue`` and ``StoreLocked`` for a work directory that is not one, or is another archiver's."""
         self.topics = topics
         self.selection: Selection | None = None
-        self._store = LogSource(paths, delay_levels_ms)
+        self._store = LogSource(paths)
         self._objects = objects
-        self._delay_levels_ms = delay_levels_ms
         self._work_dir = work_dir
         self._taken = (*paths.directories, *filter(None, (objects.directory,)))
         self._file = SelectedCopy.open(work_dir, self._taken)
-        self.copy = LogSource(self._file.paths, delay_levels_ms)
+        self.copy = LogSource(self._file.paths)
         self._until_ms = until_ms
         self._allow_gap = allow_gap
         # All of this generation is in the file, or in the files before it; -1 before the first call.
@@ -176,7 +173,7 @@ class SelectedLog:
         self._file.close()
         self._generation = -1
         self._file = SelectedCopy.open(self._work_dir, self._taken)
-        self.copy = LogSource(self._file.paths, self._delay_levels_ms)
+        self.copy = LogSource(self._file.paths)
 
     def _has_all_of(self, newest: Manifest | None) -> bool:
         """Whether the file continues the newest generation, which may be what it was made for."""
@@ -262,7 +259,7 @@ class SelectedLog:
         """Up to where to read, from a file that may be archived: with all of its last batch. Its start for nothing."""
         base, stop = found.file.base, max(found.file.base + found.size, self._batch[0])
         if self._looked[:2] != (base, found.size):
-            last = last_of_file(found.file, max(self._position, base), found.size, self._delay_levels_ms)
+            last = last_of_file(found.file, max(self._position, base), found.size)
             self._looked = (base, found.size, last)
         last = self._looked[2]
         if self._until_ms is not None and last.timestamp_ms >= self._until_ms:
@@ -316,7 +313,7 @@ class SelectedLog:
         """
         if BATCH_TOPIC not in scan.topics[1]:
             return
-        frames = frames_in(scan, dispatch_requests(scan, self._delay_levels_ms))
+        frames = frames_in(scan)
         begun = [one for one in frames if one.physical_offset < scan.physical_offset + stop and one.end <= limit]
         if begun:
             row = int(np.searchsorted(scan.positions, begun[-1].physical_offset - scan.physical_offset))

@@ -12,7 +12,6 @@ import numpy as np
 
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.columnar.batch_frame import BatchFrame, decode_frame, staged_checksum
-from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog_store.format.record import Record
@@ -43,18 +42,19 @@ def frame_of(record: Record) -> FoundFrame | None:
     return _found(bytes(record.body), record.physical_offset, record.total_size, record.store_timestamp)
 
 
-def frames_in(scan: RecordScan, requests: DispatchRequests) -> list[FoundFrame]:
+def frames_in(scan: RecordScan) -> list[FoundFrame]:
     """The frames that begin among the records of a scan, in log order."""
-    if BATCH_TOPIC not in requests.topics:
+    codes, topics = scan.topics
+    if BATCH_TOPIC not in topics:
         return []
-    code = requests.topics.index(BATCH_TOPIC)
-    rows = np.flatnonzero((requests.topic_codes == code) & (requests.queue_ids == 0))
+    rows = np.flatnonzero((codes == topics.index(BATCH_TOPIC)) & (scan.field("queue_id") == 0))
+    stored = scan.field("store_timestamp")
     found = []
     for row in rows.tolist():
         start, length = int(scan.parts.body_starts[row]), int(scan.parts.body_lengths[row])
         body = scan.data[start : start + length].tobytes()
-        place, size = int(requests.physical_offsets[row]), int(requests.sizes[row])
-        found.append(_found(body, place, size, int(requests.store_timestamps[row])))
+        place = scan.physical_offset + int(scan.positions[row])
+        found.append(_found(body, place, int(scan.sizes[row]), int(stored[row])))
     return [frame for frame in found if frame is not None]
 
 

@@ -76,7 +76,7 @@ def take_snapshot(
             continue
         requests = dispatch_requests(part, levels)
         builder.add(requests)
-        frames = frames_in(part, requests)
+        frames = frames_in(part)
         last_frame = frames[-1] if frames else last_frame
         if not records:
             start = part.physical_offset

@@ -272,7 +272,7 @@ class ReputMessageService:
             entries = partial(index_entries, scan, requests)
             steps = [dispatcher.prepare(requests, entries) for dispatcher in self._dispatchers]
             end = walk.offset
-            yield _Block(end, int(requests.store_timestamps[-1]), requests, frames_in(scan, requests), steps)
+            yield _Block(end, int(requests.store_timestamps[-1]), requests, frames_in(scan), steps)
         if walk.offset < stop:
             self._refuse(walk)
         if walk.offset > end:  # what fills up the file after the last record

@@ -365,18 +365,18 @@ class _Search:
             requests = dispatch_requests(scan, self._delay_levels_ms)
             refuse_inner_batches(scan, requests, self._policy.paths.root)
             groups = list(units_by_queue(requests))
-            found = _place_of_impossible(scan) or self._order.first_misfit(groups) or self._broken_frame(scan, requests)
+            found = _place_of_impossible(scan) or self._order.first_misfit(groups) or self._broken_frame(scan)
             if found is None:
                 return _Sound(SoundBlock(scan, requests, groups), stop)
             at, stop = found
             scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
 
-    def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+    def _broken_frame(self, scan: RecordScan) -> tuple[int, Corrupt] | None:
         """The first frame of which a crash of the machine has left only a part.
 
         Flushed frames are not checked, unless the log may be short: then its end may have cut through one.
         """
-        for frame in frames_in(scan, requests):
+        for frame in frames_in(scan):
             unsynced = not self._policy.closed_log and frame.end > (self._policy.flushed_offset or 0)
             if (unsynced or self._policy.accept_short) and not is_whole(self._files, frame):
                 self._broken = frame

@@ -208,7 +208,7 @@ class _Rewriting:
     def take(self, block: SoundBlock, *, from_start: bool) -> bool:
         scan, requests, groups = block
         self._deletions.note(groups)
-        for frame in frames_in(scan, requests):
+        for frame in frames_in(scan):
             known = frame.end <= scan.physical_offset + scan.end and all(map(self._queues.holds, groups))
             if frame.end > self._gate.state.shown_to and not known:
                 # Readers of other processes have not seen it yet, and must see all of it at once.

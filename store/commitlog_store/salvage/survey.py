@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog_store.batch.frames import FoundFrame, FrameCheck, frames_in
-from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.format import sys_flag
 from commitlog_store.format.arrays import Int64Array
@@ -273,22 +272,9 @@ class _BatchWalk:
 
 def _frames(scan: RecordScan) -> list[tuple[int, FoundFrame]]:
     """The rows of a scan that are frame records."""
-    codes, topics = scan.topics
-    if BATCH_TOPIC not in topics:
+    if BATCH_TOPIC not in scan.topics[1]:
         return []
+    found = frames_in(scan)
     places = scan.positions + scan.physical_offset
-    nothing = np.zeros(len(scan), np.int64)
-    requests = DispatchRequests(
-        physical_offsets=places,
-        sizes=scan.sizes.astype(np.int32),
-        queue_ids=scan.field("queue_id"),
-        queue_offsets=nothing,
-        store_timestamps=scan.field("store_timestamp"),
-        sys_flags=scan.field("sys_flag"),
-        topic_codes=codes,
-        tags_codes=nothing,
-        topics=list(topics),
-    )
-    found = frames_in(scan, requests)
     rows = np.searchsorted(places, [frame.physical_offset for frame in found]).tolist()
     return list(zip(rows, found, strict=True))

@@ -24,7 +24,7 @@ class BatchCheck:
     def compare(self, scan: RecordScan, requests: DispatchRequests) -> None:
         """Verify the frames among the next records."""
         at = self._go_on(scan, 0)
-        for found in frames_in(scan, requests):
+        for found in frames_in(scan):
             row = int(np.searchsorted(requests.physical_offsets, found.physical_offset))
             if row < at:
                 continue  # within another frame: a copy of a frame record was staged
