@@ -17,6 +17,7 @@ from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import ArchiveGap, CommitLogError, InvalidValue, TargetFailed
 from commitlog_store.files import disk
+from commitlog_store.files.whole_file import replace_synced
 from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.store_directory import refuse_store_within
@@ -91,7 +92,8 @@ def restore_store(
             file_size=manifest.file_size,
             queue_file_size=manifest.queue_file_size,
         )
-        restoring.note(unbuilt)
+        # From now on a repeated call builds the queues.
+        replace_synced(os.path.join(restoring.path, _UNBUILT), msgspec.json.encode(unbuilt))
         if disk.is_directory(target):
             disk.remove_directory(target)
         disk.rename(restoring.path, target)
@@ -119,11 +121,21 @@ def _unbuilt(target: str) -> _Unbuilt | None:
 
 
 def _built(target: str, unbuilt: _Unbuilt) -> RestoreReport:
-    """Build the queues and the index of what was restored."""
+    """Build queues and index of what was restored: the store is opened and closed, and no message is delivered.
+
+    The log may end within a batch that the archived ledger has as committed; the store is then without that batch.
+    """
+    config = MessageStoreConfig(mapped_file_size_commit_log=unbuilt.file_size, schedule_enable=False)
+    if unbuilt.queue_file_size:
+        config = replace(config, mapped_file_size_consume_queue=unbuilt.queue_file_size)
+    opening = StoreOpening(target, config, lock_timeout_s=0.0, wishes=OpenWishes(accept_lost_log=True), progress=None)
     try:
-        _build(target, unbuilt.file_size, unbuilt.queue_file_size)
-    except CommitLogError:
-        disk.unlink(os.path.join(target, _UNBUILT))  # a repeated call would not help
+        opening.run().close()
+    except BaseException as error:
+        opening.undo()
+        if isinstance(error, CommitLogError):
+            disk.unlink(os.path.join(target, _UNBUILT))  # a repeated call would not help
+            error.advised("The log was restored whole; its queues were not built.")
         raise
     disk.unlink(os.path.join(target, _UNBUILT))
     return RestoreReport(
@@ -191,9 +203,11 @@ class _Restoring:
         for segment in segments:
             path = os.path.join(log, file_name_for_offset(segment.start))
             if segment.stop > self._stop:
-                self._log_file(path, segment.log, self._stop - segment.start)
+                self._write(path, segment.log, self._stop - segment.start, self._manifest.file_size)
+                self.downloaded += 1
             elif not self._has(path, segment.log):
-                self._log_file(path, segment.log, segment.log.size)
+                self._write(path, segment.log, segment.log.size, self._manifest.file_size)
+                self.downloaded += 1
             done += segment.log.size
             if progress is not None:
                 progress(done, total)
@@ -203,19 +217,6 @@ class _Restoring:
             self._write(os.path.join(config, os.path.basename(name)), ref, ref.size, ref.size)
         for directory in (log, config, self.path):
             disk.sync_directory(directory)
-
-    def note(self, unbuilt: _Unbuilt) -> None:
-        """Write down that the queues are to be built."""
-        path = os.path.join(self.path, _UNBUILT)
-        if disk.exists(path):
-            disk.unlink(path)
-        descriptor = disk.create_file(path, shared=True)
-        try:
-            disk.write_at(descriptor, msgspec.json.encode(unbuilt), 0)
-            disk.sync(descriptor)
-        finally:
-            disk.close(descriptor)
-        disk.sync_directory(self.path)
 
     def _has(self, path: str, ref: ObjectRef) -> bool:
         """Whether an earlier call has downloaded that file: its bytes, and zeros after them."""
@@ -232,10 +233,6 @@ class _Restoring:
         finally:
             disk.close(descriptor)
         return crc == ref.crc32
-
-    def _log_file(self, path: str, ref: ObjectRef, kept: int) -> None:
-        self._write(path, ref, kept, self._manifest.file_size)
-        self.downloaded += 1
 
     def _write(self, path: str, ref: ObjectRef, kept: int, size: int) -> None:
         """A file of an object's first ``kept`` bytes, and zeros up to ``size``."""
@@ -285,22 +282,3 @@ def _writing(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise TargetFailed("write", path=error.filename or path, cause=error) from error
-
-
-def _build(path: str, file_size: int, queue_file_size: int) -> None:
-    """Open the store and close it: that builds queues and index. No message is delivered.
-
-    The log may end within a batch that the archived ledger has as committed; the store is then without that batch.
-    """
-    config = MessageStoreConfig(mapped_file_size_commit_log=file_size, schedule_enable=False)
-    if queue_file_size:
-        config = replace(config, mapped_file_size_consume_queue=queue_file_size)
-    opening = StoreOpening(path, config, lock_timeout_s=0.0, wishes=OpenWishes(accept_lost_log=True), progress=None)
-    try:
-        opening.run().close()
-    except CommitLogError as error:
-        opening.undo()
-        raise error.advised("The log was restored whole; its queues were not built.") from None
-    except BaseException:
-        opening.undo()
-        raise

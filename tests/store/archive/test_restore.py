@@ -186,7 +186,7 @@ def test_a_restore_that_was_killed_while_it_built_the_queues_is_repeated(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(restore, "_build", kill)
+        patched.setattr(restore.StoreOpening, "run", kill)
         with pytest.raises(KeyboardInterrupt):
             restore_store(url_of(tmp_path / "a"), tmp_path / "r")
     report = restore_store(url_of(tmp_path / "a"), tmp_path / "r")
