@@ -155,7 +155,8 @@ class Archiver:
         self._ahead = SumsAhead()
         self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
         self._idle_s = idle_s
-        self._identity: Identity | None = None
+        # Of an archive that has no segment yet.
+        self._archive_id = ""
         self._newest: Manifest | None = None
         self._last_due = -math.inf
         self._added = self._strays = 0
@@ -202,7 +203,8 @@ class Archiver:
 
     def report(self) -> ArchiveReport:
         """What there is now, and what was added since the beginning."""
-        manifest = self._newest
+        manifest, selected = self._newest, self._selected
+        known = [] if selected is None else self.topics()
         return ArchiveReport(
             url=str(self._objects),
             generation=0 if manifest is None else manifest.generation,
@@ -213,17 +215,12 @@ class Archiver:
             uploaded=self._uploads.uploaded,
             strays=self._strays,
             source_stop=_source_stop(manifest),
-            unmatched=self._unmatched(),
+            unmatched=selected.topics.unmatched(known) if selected is not None and known else (),
         )
 
     def topics(self) -> list[str]:
         """The topics of which the store has queues."""
         return self._log.topics()
-
-    def _unmatched(self) -> tuple[str, ...]:
-        """None while the store has no queues: then its topics are not known."""
-        known = [] if self._selected is None else self.topics()
-        return self._selected.topics.unmatched(known) if self._selected is not None and known else ()
 
     def waiting_bytes(self) -> int:
         """Bytes of closed log files that the archive did not have when it was asked last."""
@@ -285,7 +282,7 @@ class Archiver:
                 f"yet. Give another prefix, or delete {self._objects}/{layout.IDENTITY}.",
                 offset=found.file.base,
             )
-        self._identity = identity
+        self._archive_id = identity.archive_id
 
     def _next(self, base: Manifest) -> Ready | None:
         """The file that follows, or takes the place of the part of one with which the archive ends."""
@@ -473,7 +470,7 @@ class Archiver:
         head, rows = catalogs.encode_catalog(tables.catalog())
         catalog = self._uploads.put(layout.CATALOG, segment.stop, [head, rows])
         return Manifest(
-            archive_id=base.archive_id if base is not None else self._begun().archive_id,
+            archive_id=self._archive_id if base is None else base.archive_id,
             generation=1 if base is None else base.generation + 1,
             created_ms=_now_ms(),
             writer=_writer(),
@@ -497,10 +494,6 @@ class Archiver:
                 return queue_file_size_of(self._paths.root)
             except FileNotFoundError:  # retention has removed it since it was listed
                 continue
-
-    def _begun(self) -> Identity:
-        assert self._identity is not None  # made before the first segment
-        return self._identity
 
     def _catalog(self, base: Manifest) -> catalogs.Catalog:
         data = self._objects.get(base.catalog.name)

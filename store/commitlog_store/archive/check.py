@@ -6,8 +6,9 @@ last bytes of each log file; it needs two requests a segment. The deep one reads
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -216,28 +217,17 @@ class _Check:
             raise ArchiveDamaged(f"{name} is missing", name=name)
         return found
 
-    def _reported(self) -> _Reported:
-        return _Reported(self._say)
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Makes a problem of an ``ArchiveDamaged``."""
+        try:
+            yield
+        except ArchiveDamaged as damage:
+            self._say(str(damage).rstrip("."))
 
     def _say(self, problem: str) -> None:
         with self._lock:
             self._problems.append(problem)
-
-
-class _Reported:
-    """Makes a problem of an ``ArchiveDamaged``."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not isinstance(error, ArchiveDamaged):
-            return False
-        self._say(str(error).rstrip("."))
-        return True
 
 
 def _is_possible(catalog: catalogs.Catalog, before: Int64Array | None) -> bool:
