@@ -41,7 +41,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commitlog_store.archive.damage import WrongBytes, not_decoded
+from commitlog_store.archive.damage import WrongBytes, check_start, not_decoded
 from commitlog_store.archive.queue_names import (
     QueueName,
     Structured,
@@ -56,8 +56,6 @@ from commitlog_store.format.checksum import crc32
 _CATALOG_MAGIC = b"CLARCATA"
 _GROUP_MAGIC = b"CLARGROU"
 _CATALOG_VERSION = 2
-# Version 1 has no SHOWN OFFSET, and all is shown.
-_FIRST_CATALOG_VERSION = 1
 _GROUP_VERSION = 1
 _CATALOG_HEADER = struct.Struct(">8sIIIIII")
 _GROUP_HEADER = struct.Struct(">8sIIII")
@@ -65,7 +63,6 @@ GROUP_HEAD = _GROUP_HEADER.size
 _QUEUE = np.dtype(
     [("topic", ">u4"), ("queue_id", ">i4"), ("min_offset", ">i8"), ("max_offset", ">i8"), ("shown_offset", ">i8")]
 )
-_FIRST_QUEUE = np.dtype([(name, _QUEUE[name]) for name in ("topic", "queue_id", "min_offset", "max_offset")])
 SPAN_DTYPE = np.dtype([("first_offset", ">i8"), ("first_row", ">u4"), ("count", ">u4")])
 _OFFSET = np.dtype(">i8")
 assert (_CATALOG_HEADER.size, GROUP_HEAD, _QUEUE.itemsize, SPAN_DTYPE.itemsize) == (32, 24, 32, 16)
@@ -131,17 +128,15 @@ def decode_head(data: bytes | memoryview, name: str) -> CatalogHead:
     view = memoryview(data)
     try:
         magic, version, topic_count, count, groups, segments, crc = _CATALOG_HEADER.unpack_from(view)
-        is_first = version == _FIRST_CATALOG_VERSION
-        _check_start(magic, version, _CATALOG_MAGIC, _FIRST_CATALOG_VERSION if is_first else _CATALOG_VERSION)
+        check_start((magic, version), _CATALOG_MAGIC, _CATALOG_VERSION)
         rest = view[_CATALOG_HEADER.size :]
         if crc32(rest) != crc:
             raise WrongBytes("CRC-32 of its head", _CATALOG_HEADER.size - 4, crc, crc32(rest))
         topics, at = decode_topics(rest, topic_count)
-        entries = np.frombuffer(rest[at:], _FIRST_QUEUE if is_first else _QUEUE)
+        entries = np.frombuffer(rest[at:], _QUEUE)
         if len(entries) != count:
             raise WrongBytes("Number of queues", 16, count, len(entries))
-        names = "min_offset", "max_offset", "max_offset" if is_first else "shown_offset"
-        low, high, shown = (entries[name].astype(np.int64) for name in names)
+        low, high, shown = (entries[name].astype(np.int64) for name in ("min_offset", "max_offset", "shown_offset"))
         return CatalogHead(queue_names(topics, entries), low, high, shown, groups, segments, len(view))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise not_decoded(name, "a catalog of an archive", error) from error
@@ -180,7 +175,7 @@ def decode_group(data: bytes | memoryview, name: str) -> Structured:
     """The spans of a whole table: (queues, segments). ``ArchiveDamaged``."""
     try:
         magic, version, queues, segments, _ = _GROUP_HEADER.unpack_from(data)
-        _check_start(magic, version, _GROUP_MAGIC, _GROUP_VERSION)
+        check_start((magic, version), _GROUP_MAGIC, _GROUP_VERSION)
         return np.frombuffer(memoryview(data)[GROUP_HEAD:], SPAN_DTYPE).reshape(queues, segments)
     except (struct.error, ValueError) as error:
         raise not_decoded(name, "a table of an archive's segments", error) from error
@@ -194,8 +189,3 @@ def decode_spans(data: bytes | memoryview) -> Structured:
 def span_at(first_offsets: Int64Array, offset: int) -> int:
     """The index of the span, or group, that a queue offset is in: the last that does not begin after it, at least 0."""
     return max(int(np.searchsorted(first_offsets, offset, side="right")) - 1, 0)
-
-
-def _check_start(magic: bytes, version: int, expected: bytes, known: int) -> None:
-    if (magic, version) != (expected, known):
-        raise WrongBytes("Its beginning", 0, f"{expected!r} and version {known}", f"{magic!r} and version {version}")

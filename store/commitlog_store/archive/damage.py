@@ -18,6 +18,12 @@ class WrongBytes(ValueError):
         self.found = found
 
 
+def check_start(found: tuple[bytes, int], magic: bytes, version: int) -> None:
+    """``WrongBytes`` for an object that does not begin with these."""
+    if found != (magic, version):
+        raise WrongBytes("Its beginning", 0, f"{magic!r} and version {version}", f"{found[0]!r} and version {found[1]}")
+
+
 def not_decoded(name: str, kind: str, error: Exception) -> ArchiveDamaged:
     """The error of an object that does not have the format of its ``kind``."""
     wrong = error if isinstance(error, WrongBytes) else WrongBytes("", 0, kind, str(error))

@@ -30,7 +30,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from commitlog_store.archive.damage import WrongBytes, not_decoded
+from commitlog_store.archive.damage import WrongBytes, check_start, not_decoded
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.format.arrays import Int32Array, Int64Array
 
@@ -90,11 +90,9 @@ def decode_index_head(data: bytes | memoryview, name: str) -> tuple[int, int]:
     """The numbers of rows and of places, by an object's first ``INDEX_HEAD`` bytes. ``ArchiveDamaged``."""
     try:
         magic, version, rows, places, _ = _HEADER.unpack_from(data)
-    except struct.error as error:
+        check_start((magic, version), _MAGIC, _VERSION)
+    except (struct.error, WrongBytes) as error:
         raise not_decoded(name, "an index of an archive", error) from error
-    if (magic, version) != (_MAGIC, _VERSION):
-        wrong = WrongBytes("Its beginning", 0, f"{_MAGIC!r} and version {_VERSION}", f"{magic!r} and version {version}")
-        raise not_decoded(name, "an index of an archive", wrong)
     return int(rows), int(places)
 
 

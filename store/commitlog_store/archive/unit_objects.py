@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commitlog_store.archive.damage import WrongBytes, not_decoded
+from commitlog_store.archive.damage import WrongBytes, check_start, not_decoded
 from commitlog_store.archive.queue_names import (
     QueueName,
     Structured,
@@ -107,10 +107,7 @@ def decode_directory(data: bytes | memoryview, name: str) -> UnitDirectory:
     view = memoryview(data)
     try:
         magic, version, topic_count, queue_count, crc = _HEADER.unpack_from(view)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise WrongBytes(
-                "Its beginning", 0, f"{_MAGIC!r} and version {_VERSION}", f"{magic!r} and version {version}"
-            )
+        check_start((magic, version), _MAGIC, _VERSION)
         if crc32(view[_HEADER.size :]) != crc:
             raise WrongBytes("CRC-32 of its directory", _HEADER.size - 4, crc, crc32(view[_HEADER.size :]))
         topics, at = decode_topics(view[_HEADER.size :], topic_count)

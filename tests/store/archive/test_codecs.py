@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 
 import msgspec
 import numpy as np
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 
 from commitlog_store.archive import catalog, layout, manifest, unit_objects
 from commitlog_store.errors import ArchiveDamaged, InvalidValue, UnsupportedArchive
-from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_SIZE
 
 FILE_SIZE = 4096
@@ -213,18 +211,6 @@ def test_a_catalog_is_read_whole_and_by_rows(groups: int, segments: int) -> None
         offsets, spans = catalog.decode_row(head, (head_bytes + rows)[start:stop])
         assert np.array_equal(offsets, written.group_offsets[number])
         assert np.array_equal(spans, written.spans[number])
-
-
-def test_a_catalog_of_the_first_version_shows_all() -> None:
-    """It has no SHOWN OFFSET: 24 bytes a queue in place of 32."""
-    head, rows = catalog.encode_catalog(_catalog(1, 2))
-    start = len(head) - 3 * 32
-    rest = head[32:start] + b"".join(head[at : at + 24] for at in range(start, len(head), 32))
-    counts = struct.unpack_from(">IIII", head, 12)
-    first = struct.pack(">8sIIIIII", b"CLARCATA", 1, *counts, crc32(rest)) + rest
-    read = catalog.decode_catalog(first + rows, len(first), "catalog/x")
-    assert read.queues == _catalog(1, 2).queues
-    assert read.shown_offsets.tolist() == read.max_offsets.tolist() == [10, 11, 12]
 
 
 def test_a_catalog_that_was_cut_is_noticed() -> None:
