@@ -20,11 +20,10 @@ import numpy as np
 
 from commitlog_store.archive.manifest import ObjectRef, Selection
 from commitlog_store.archive_reader.archived_blocks import ArchivedBlocks
-from commitlog_store.archive_reader.archived_config import ArchivedConfig
 from commitlog_store.archive_reader.archived_index import ArchivedIndex
 from commitlog_store.archive_reader.archived_log import ArchivedFiles, ArchivedLog
 from commitlog_store.archive_reader.archived_queues import ArchivedCatalog, expect_units
-from commitlog_store.archive_reader.opened_archive import OpenedArchive
+from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
 from commitlog_store.batch.frames import StoredFrames
 from commitlog_store.batch.ledger import delivered_offsets
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
@@ -32,6 +31,7 @@ from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import CommitLogError, UnsupportedStore
 from commitlog_store.files import disk
+from commitlog_store.files.held_files import HeldFiles
 from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import Units
@@ -42,6 +42,7 @@ from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
+from commitlog_store.paths import CONFIG
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.log_blocks import QueueRange
 from commitlog_store.queue.skipped import SkippedRange
@@ -151,7 +152,7 @@ class ArchiveReader(StoreReader):
         self._archived = ArchivedCatalog(self._archive)
         self._catalog = self._archived
         self._blocks = blocks = ArchivedBlocks(self._commit_log, self._pages)
-        self._config = ArchivedConfig(self._pages)
+        self._config: tuple[OpenedArchive, HeldFiles] | None = None
         self._archived_index = ArchivedIndex(self._archive, self._pages)
         self._keys = KeyLookup(
             self._commit_log,
@@ -189,7 +190,7 @@ class ArchiveReader(StoreReader):
     def close(self) -> None:
         self._closed = True
         self._commit_log.close()
-        self._config.close()
+        self._config = None
         self._pages.close()
 
     @property
@@ -368,9 +369,30 @@ class ArchiveReader(StoreReader):
 
     @property
     def config_home(self) -> str:
-        """The directory, in memory, of the config files. ``ArchiveDamaged``, ``ArchiveFailed``."""
+        """The directory, in memory, with the files of ``config/`` as they were when the newest generation was made.
+
+        That is a little after the end of the log that it has. ``ArchiveDamaged``, ``ArchiveFailed``.
+        """
         self._refuse_closed()
-        return self._config.home(self._archive)
+        if self._config is None or self._config[0] is not self._archive:
+            self._config = self._archive, self._config_files()
+        return self._config[1].path
+
+    def _config_files(self) -> HeldFiles:
+        """At most seven requests a generation."""
+        archive, ahead = self._archive, self._pages.ahead()
+        files = HeldFiles(archive.url)
+        try:
+            for ref in archive.manifest.config.values():
+                if ref.size:
+                    ahead.expect(stored(ref), np.zeros(1, np.int64), np.array([ref.size], np.int64))
+            for name, ref in archive.manifest.config.items():
+                data = bytes(archive.read(ref, 0, ref.size))
+                archive.compare(ref)  # a large one may have come in several runs
+                files.add(CONFIG, name, data)
+        finally:
+            ahead.close()
+        return files
 
     def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
         """As ``StoreReader.groups``; positions are those of the time when the newest generation was made."""
