@@ -54,61 +54,47 @@ _KAFKAS_MAY_BE_NULL = frozenset(name for name, one in KAFKA_COLUMNS.items() if o
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """The columns to read (``columns``, the store's names), and the schema to give Spark, as the user declared it."""
+    """The rows of a read: ``names`` are their columns, in the order of the schema, which the user declared.
+
+    ``columns`` are the columns of messages to read for them. The column ``store`` is the store's name, or NULL.
+    """
 
     columns: tuple[str, ...]
+    names: tuple[str, ...]
     schema: StructType
 
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema that Spark compares with a task's first record batch."""
-        fields = zip(self.columns, self.schema.fields, strict=True)
-        return pa.schema([pa.field(field.name, column_type(name), field.nullable) for name, field in fields])
+        fields = zip(self.names, self.schema.fields, strict=True)
+        return pa.schema([pa.field(field.name, self._type_of(name), field.nullable) for name, field in fields])
 
     def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema, *, store: str | None = None) -> pa.RecordBatch:
         """The rows for Spark, of a batch that begins with ``columns``; ``declared`` is ``arrow_schema()``.
 
         They have the user's spelling and nullability, which Spark compares exactly. ``store`` is the name of the store.
         """
-        del store
-        return pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreNameProjection(Projection):
-    """Rows with the column ``store``: the store's name, or NULL. ``names`` are all columns, in the schema's order."""
-
-    names: tuple[str, ...]
-
-    def arrow_schema(self) -> pa.Schema:
-        types = [pa.string() if name == STORE_COLUMN else column_type(name) for name in self.names]
-        fields = zip(types, self.schema.fields, strict=True)
-        return pa.schema([pa.field(field.name, kind, field.nullable) for kind, field in fields])
-
-    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema, *, store: str | None = None) -> pa.RecordBatch:
         read = dict(zip(self.columns, batch.columns, strict=False))
-        of_store = pa.repeat(pa.scalar(store, pa.string()), batch.num_rows)
-        arrays = [of_store if name == STORE_COLUMN else read[name] for name in self.names]
+        if STORE_COLUMN in self.names:
+            read[STORE_COLUMN] = pa.repeat(pa.scalar(store, pa.string()), batch.num_rows)
+        arrays = [self._values_of(name, read, batch.num_rows) for name in self.names]
         return pa.RecordBatch.from_arrays(arrays, schema=declared)
 
+    def _type_of(self, name: str) -> pa.DataType:
+        return pa.string() if name == STORE_COLUMN else column_type(name)
 
-@dataclass(frozen=True, kw_only=True)
+    def _values_of(self, name: str, read: Mapping[str, pa.Array], rows: int) -> pa.Array:  # noqa: ARG002 - Kafka's
+        return read[name]
+
+
 class KafkaProjection(Projection):
-    """The rows of ``rowFormat=kafka``. ``names`` are the wanted ones of ``KAFKA_COLUMNS``, in the schema's order."""
+    """The rows of ``rowFormat=kafka``, whose columns are of ``KAFKA_COLUMNS``."""
 
-    names: tuple[str, ...]
+    def _type_of(self, name: str) -> pa.DataType:
+        return KAFKA_COLUMNS[name].arrow_type
 
-    def arrow_schema(self) -> pa.Schema:
-        fields = zip(self.names, self.schema.fields, strict=True)
-        return pa.schema(
-            [pa.field(field.name, KAFKA_COLUMNS[name].arrow_type, field.nullable) for name, field in fields]
-        )
-
-    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema, *, store: str | None = None) -> pa.RecordBatch:
-        del store
-        read = dict(zip(self.columns, batch.columns, strict=False))
-        wanted = [KAFKA_COLUMNS[name] for name in self.names]
-        arrays = [one.convert(read.get(one.store_column or ""), batch.num_rows) for one in wanted]
-        return pa.RecordBatch.from_arrays(arrays, schema=declared)
+    def _values_of(self, name: str, read: Mapping[str, pa.Array], rows: int) -> pa.Array:
+        one = KAFKA_COLUMNS[name]
+        return one.convert(read.get(one.store_column or ""), rows)
 
 
 def default_schema(options: SourceOptions) -> StructType:
@@ -161,14 +147,11 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
                 column=name,
             )
         columns.append(name)
-    if kafka_rows:
-        read = dict.fromkeys(one for name in columns if (one := KAFKA_COLUMNS[name].store_column) is not None)
-        # Without any column, a batch would not say how many rows it has.
-        return KafkaProjection(columns=tuple(read) or ("queueOffset",), schema=schema, names=tuple(columns))
-    if STORE_COLUMN in columns:
-        of_messages = tuple(name for name in columns if name != STORE_COLUMN)
-        return StoreNameProjection(columns=of_messages or ("queueOffset",), schema=schema, names=tuple(columns))
-    return Projection(columns=tuple(columns), schema=schema)
+    read = [KAFKA_COLUMNS[name].store_column for name in columns] if kafka_rows else columns
+    of_messages = dict.fromkeys(name for name in read if name is not None and name != STORE_COLUMN)
+    kind = KafkaProjection if kafka_rows else Projection
+    # Without any column, a batch would not say how many rows it has.
+    return kind(columns=tuple(of_messages) or ("queueOffset",), names=tuple(columns), schema=schema)
 
 
 def known_column(name: str, types: Mapping[str, DataType]) -> str:
