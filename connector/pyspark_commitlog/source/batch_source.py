@@ -21,7 +21,6 @@ from pyspark_commitlog.source.missing_topics import check_topics
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.open_stores import OpenStores, share_partitions
 from pyspark_commitlog.source.partitions import RangePartition
-from pyspark_commitlog.source.replanning import plan_again
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.store_planner import StorePlanner
 from pyspark_commitlog.source.task import ReadTask
@@ -40,7 +39,7 @@ class CommitLogBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
-        self._task = ReadTask.of(options, projection)
+        self._task = ReadTask(options, projection)
 
     def partitions(self) -> list[InputPartition]:
         """The ranges of offsets of all queues, cut by bytes. failOnMissingTopic counts."""
@@ -63,11 +62,12 @@ class CommitLogBatchReader(DataSourceReader):
             wanted: dict[str, list[QueueRange]] = {}
             for name, reader in readers.items():
                 with naming_store(name):
-                    wanted[name], _ = plan_again(reader, partial(self._ranges, reader, name))
+                    wanted[name], _ = reader.consistently(partial(self._ranges, reader, name), one_moment=False)
             shares = share_partitions(wanted, self._options.min_partitions)
         for name, reader in readers.items():
             with naming_store(name):
-                planned, warnings = plan_again(reader, partial(self._plan_store, reader, name, shares[name]))
+                plan = partial(self._plan_store, reader, name, shares[name])
+                planned, warnings = reader.consistently(plan, one_moment=False)
             for warning in warnings:
                 _logger.warning("%s", warning)
             yield from (replace(partition, store=name or None) for partition in planned)

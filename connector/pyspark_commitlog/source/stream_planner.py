@@ -17,9 +17,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from commitlog_store.errors import CommitLogError
+from commitlog_store import StoreReader
+from commitlog_store.errors import (
+    CommitLogError,
+    FileChanged,
+    MessageNotFound,
+    OffsetOutOfRange,
+    QueueNotFound,
+    StoreBusy,
+    TopicNotFound,
+)
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.loss import naming_store
 from pyspark_commitlog.options.read import SourceOptions, rule_option
@@ -28,14 +37,16 @@ from pyspark_commitlog.source.admission import TriggerLimits, WaitingQueue
 from pyspark_commitlog.source.missing_topics import check_topics
 from pyspark_commitlog.source.open_stores import OpenStores, share_partitions
 from pyspark_commitlog.source.partitions import RangePartition
-from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again, plan_again_of_stores
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
 from pyspark_commitlog.source.stores_offset import StoresOffset, by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
+# Errors of planning when a file or a queue is removed after the bounds were read.
+_STORE_CHANGED = (FileChanged, MessageNotFound, OffsetOutOfRange, QueueNotFound, TopicNotFound)
 _NOTHING_READ = StreamOffset(offsets={})
 # Queues of a broker are asked again after so long though nothing came: after this many times as long as it took, and
 # within these bounds.
@@ -98,7 +109,7 @@ class StreamPlanner:
                 self._open.require(name, f"A new query needs it, since {option} names it.")
             if name in available:
                 with naming_store(name):
-                    stores[name] = plan_again(available[name].reader, available[name].initial)
+                    stores[name] = available[name].reader.consistently(available[name].initial, one_moment=False)
         start = StoresOffset(stores=stores)
         self._known.append((start.to_json(), start))
         return self._known[-1][0]
@@ -128,7 +139,7 @@ class StreamPlanner:
             available = self._available()
             try:
                 readers = {name: planner.reader for name, planner in available.items()}
-                found, lost = plan_again_of_stores(readers, partial(self._after, start, available, limited))
+                found, lost = _planned_consistently(readers, partial(self._after, start, available, limited))
             except (CommitLogError, OSError):
                 if self._available().keys() >= available.keys():
                     raise
@@ -221,9 +232,9 @@ class StreamPlanner:
             if just_planned:
                 try:
                     return planner.partitions(wanted, min_partitions=min_partitions)
-                except STORE_CHANGED:
+                except _STORE_CHANGED:
                     pass  # the store changed in between: look again, and report the loss
-            return plan_again(planner.reader, plan)
+            return planner.reader.consistently(plan, one_moment=False)
 
     def _parse(self, value: dict[str, Any]) -> StoresOffset:
         for known, offset in self._known:
@@ -341,6 +352,22 @@ class StreamPlanner:
         if name not in self._warned_of:
             self._warned_of.add(name)
             _logger.warning("%s Its position is kept: should it be named again, it is read on from there.", text)
+
+
+def _planned_consistently(readers: Mapping[str, StoreReader], plan: Callable[[], _T]) -> _T:
+    """The result of ``plan``, which reads the bounds and is called again while the owners of stores change files."""
+    if not readers:
+        return plan()
+    try:
+        # Any of several stores: it reads its own files in ``plan`` only.
+        return next(iter(readers.values())).consistently(plan, one_moment=False)
+    except StoreBusy as error:
+        if "" in readers:
+            raise
+        raise StoreBusy(
+            f"One of the stores {', '.join(readers)} changed during each of many looks at them: retention deletes "
+            "files, or several batches were dispatched. Start the query again."
+        ) from error
 
 
 def _rest_s(look_s: float) -> float:
