@@ -34,7 +34,7 @@ class StreamSource(DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
-        self._task = ReadTask.of(options, projection)
+        self._task = ReadTask(options, projection)
         self._planner: StreamPlanner | None = None
         self._group_commits: GroupCommits | None = None
         # Which source of a query this is, in reports of its tasks and of progress: two may have the same options. Spark

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from commitlog_store import MessageFilter, OnDamage, StoreReader
+from commitlog_store import StoreReader
 from commitlog_store.errors import (
     CorruptRecord,
     FileChanged,
@@ -20,7 +21,6 @@ from commitlog_store.errors import (
 )
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
@@ -40,46 +40,22 @@ _LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
 _PAST_DAMAGE = "To read the others, set the option corruptRecordMode to skip. commitlog verify lists all damage."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReadTask:
-    """The settings of a read task; pickled to the executors. ``stores`` has the directories of named stores.
+    """The tasks of a query, batch or stream; pickled to the executors.
 
     The same partition gives the same rows in the same order on every attempt, as long as the store still has them.
     """
 
-    path: str
+    options: SourceOptions
     projection: Projection
-    stores: Mapping[str, str] = field(default_factory=dict)
-    commit_logs: Mapping[str | None, str] = field(default_factory=dict)
-    remote: RemoteOptions = field(default_factory=RemoteOptions)
-    verify_crc: bool = True
-    fail_on_data_loss: bool
-    on_damage: OnDamage = "raise"
-    from_log: bool = False
-    chosen: MessageFilter = field(default_factory=MessageFilter)
-
-    @classmethod
-    def of(cls, options: SourceOptions, projection: Projection) -> ReadTask:
-        """The task of a query, batch or stream."""
-        return cls(
-            path=options.path,
-            stores=options.stores,
-            commit_logs=options.commit_logs,
-            remote=options.remote,
-            projection=projection,
-            verify_crc=options.verify_crc,
-            fail_on_data_loss=options.fail_on_data_loss,
-            on_damage=options.on_damage,
-            from_log=options.from_log,
-            chosen=options.chosen,
-        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises ``DataLossError``, ``TailLostError``, and the store's own errors."""
         # Spark makes a partition of its own when a plan has none.
         if not isinstance(partition, RangePartition):
             return
-        tally = Tally(path=self.path)
+        tally = Tally(path=self.options.path)
         if partition.ranges:
             yield from self._read(partition, tally)
         # Only now: a task that is not read to its end, as under a LIMIT, has no numbers.
@@ -100,17 +76,20 @@ class ReadTask:
             for skipped in reader.skipped:
                 tally.damaged[skipped.topic] += skipped.messages
 
+    @cached_property
+    def _how(self) -> dict[str, Any]:
+        """The arguments of every read."""
+        return {"verify_crc": self.options.verify_crc, "filter": self.options.chosen}
+
     def _open(self, partition: RangePartition) -> StoreReader:
-        store = partition.store
-        path = self.path if store is None else self.stores[store]
-        log, given = self.commit_logs.get(store), self.remote.of(path)
-        if self.remote.reads_archive(path):
+        options = self.options.of_store(partition.store or "")
+        path, remote = options.path, options.remote
+        given = {"store_path_commit_log": options.commit_logs.get(None), "on_damage": options.on_damage}
+        if remote.reads_archive(path):
             from commitlog_store.history.planned import open_planned  # other stores do not wait for its import
 
-            return open_planned(path, partition.manifest, store_path_commit_log=log, on_damage=self.on_damage, **given)
-        return StoreReader.open(
-            path, store_path_commit_log=log, from_log=self.from_log, on_damage=self.on_damage, **given
-        )
+            return open_planned(path, partition.manifest, **given, **remote.of(path))
+        return StoreReader.open(path, from_log=options.from_log, **given, **remote.of(path))
 
     def _batches(self, reader: StoreReader, partition: RangePartition, tally: Tally) -> Iterator[_Counted]:
         """The batches of the partition; what is lost goes to ``tally``."""
@@ -137,7 +116,7 @@ class ReadTask:
         columns = self._counted_columns(ranges)
         if len(ranges) > 1:
             with contextlib.suppress(*_LOSSES):
-                groups = reader.read_in_turn(ranges, columns=columns, verify_crc=self.verify_crc, filter=self.chosen)
+                groups = reader.read_in_turn(ranges, columns=columns, **self._how)
         for some, batches in groups:
             if batches is None:
                 for topic, batch, _ in self._read_range(reader, QueueRange(*some[0]), tally):
@@ -159,7 +138,7 @@ class ReadTask:
         """None where it takes more than one look: the ranges are then read in turn, which handles losses."""
         columns = self._counted_columns(ranges)
         try:
-            batches = reader.read_together(ranges, columns=columns, verify_crc=self.verify_crc, filter=self.chosen)
+            batches = reader.read_together(ranges, columns=columns, **self._how)
         except _LOSSES:
             return None
         return None if batches is None else list(self._counted(ranges, batches))
@@ -169,9 +148,7 @@ class ReadTask:
         starts = positions = [wanted.start for wanted in ranges]
         if len(ranges) > 1:
             with contextlib.suppress(*_LOSSES):
-                batches = reader.read_side_by_side(
-                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
-                )
+                batches = reader.read_side_by_side(ranges, columns=self.projection.columns, **self._how)
                 for batch in batches:
                     yield ranges[0].topic, batch, sum(batches.positions) - sum(starts)
                 positions = batches.positions
@@ -186,15 +163,7 @@ class ReadTask:
         at = start
         while at < stop:
             try:
-                batches = reader.read(
-                    topic,
-                    queue_id,
-                    at,
-                    stop,
-                    columns=self.projection.columns,
-                    verify_crc=self.verify_crc,
-                    filter=self.chosen,
-                )
+                batches = reader.read(topic, queue_id, at, stop, columns=self.projection.columns, **self._how)
                 try:
                     for batch in batches:
                         yield topic, batch, batches.position - start
@@ -203,7 +172,7 @@ class ReadTask:
                     # Not by the number of rows: fillers, and messages that do not match, have offsets and give no row.
                     at = batches.position
             except FileMissing as missing:
-                after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
+                after = loss.file_missing(missing, (at, stop), fail=self.options.fail_on_data_loss)
                 tally.lost[topic, queue_id] += after - max(at, missing.start)
                 if at < missing.start < stop:  # the reader noticed the hole before it reached it
                     before = QueueRange(topic, queue_id, at, missing.start)
@@ -221,7 +190,7 @@ class ReadTask:
         losses = loss.find_losses((at, stop), loss.queue_bounds(reader, topic, queue_id))
         if not losses.kinds:
             raise error  # the queue still has all of them: not retention, but a file that was cut or damaged
-        loss.report_losses(topic, queue_id, losses, fail=self.fail_on_data_loss, cause=error)
+        loss.report_losses(topic, queue_id, losses, fail=self.options.fail_on_data_loss, cause=error)
         return losses.left
 
 

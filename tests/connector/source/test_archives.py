@@ -103,7 +103,7 @@ def test_tasks_fetch_the_log_of_interleaved_queues_once(tmp_path: Path, topics: 
     planner, schema = StreamPlanner(parsed, clock=lambda: 0.0), StructType([StructField("queueOffset", LongType())])
     start = planner.initial_offset()
     partitions = planner.partitions(start, planner.latest_offset(start, limited=True))
-    task = ReadTask.of(parsed, check_schema(schema))
+    task = ReadTask(parsed, check_schema(schema))
     with counted_storage() as asked:
         rows = sum(batch.num_rows for one in partitions for batch in task.read(one))
     assert rows == 1600
@@ -177,7 +177,7 @@ def _planned(options: dict[str, str], kind: str) -> tuple[list[RangePartition], 
         planner = StreamPlanner(parsed, clock=lambda: 0.0)
         start = planner.initial_offset()
         found = list(planner.partitions(start, planner.latest_offset(start, limited=True)))
-    return pickle.loads(pickle.dumps(found)), ReadTask.of(parsed, schema)
+    return pickle.loads(pickle.dumps(found)), ReadTask(parsed, schema)
 
 
 def _asked(task: ReadTask, partition: RangePartition) -> StorageStats:

@@ -48,7 +48,7 @@ class _Stream:
         given = parse_stream_options(options | {"failOnDataLoss": str(fail).lower()})
         self._planner = StreamPlanner(given, clock=lambda: 0.0)
         self._start = self._planner.initial_offset()
-        self._task = ReadTask(path=path, projection=check_schema(SCHEMA), verify_crc=True, fail_on_data_loss=fail)
+        self._task = ReadTask(given, check_schema(SCHEMA))
         self._end = self._start
 
     def plan(self) -> None:

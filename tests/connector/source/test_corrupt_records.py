@@ -101,7 +101,7 @@ def test_a_stream_continues_after_damage_at_its_position(store: Orders) -> None:
     """The record that would identify the position is damaged, before or after the offset was recorded."""
     store.damage(19)
     given = parse_stream_options(options(store, startingOffsets="earliest", maxOffsetsPerTrigger="20"))
-    task = ReadTask.of(given, check_schema(PLACE))
+    task = ReadTask(given, check_schema(PLACE))
     planner = StreamPlanner.open(given)
     read: list[int] = []
     try:

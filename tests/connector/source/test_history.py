@@ -34,7 +34,7 @@ class _Stream:
         options = {"path": str(aged.store), "archive": aged.archive, "subscribe": "orders"}
         parsed = parse_stream_options(options | {"startingOffsets": "earliest"} | more)
         self._planner = StreamPlanner(parsed, clock=lambda: 0.0)
-        self._task = ReadTask.of(parsed, check_schema(SCHEMA))
+        self._task = ReadTask(parsed, check_schema(SCHEMA))
         self._start = self._planner.initial_offset()
 
     def plan(self) -> None:

@@ -136,7 +136,7 @@ def test_a_task_of_a_trigger_opens_the_store_and_asks_for_its_blocks(tmp_path: P
         tasks = planner.partitions(start, planner.latest_offset(start, limited=True))
         planner.close()
         questions.taken()
-        rows = [sum(b.num_rows for b in ReadTask.of(options, check_schema(COLUMNS)).read(one)) for one in tasks]
+        rows = [sum(b.num_rows for b in ReadTask(options, check_schema(COLUMNS)).read(one)) for one in tasks]
         assert sum(rows) == 500
         assert questions.taken() == len(tasks)  # beside a stream of blocks each
 

@@ -6,7 +6,6 @@ import logging
 import os
 import pickle
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from operator import truediv
 from pathlib import Path
@@ -20,6 +19,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from commitlog_store.errors import CorruptRecord
 from pyspark_commitlog.errors import DataLossError, TailLostError
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.source.partitions import RangePartition, plan_partitions
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
@@ -41,10 +42,13 @@ def store(tmp_path: Path) -> StoreBuilder:
     return builder
 
 
-def task(store: StoreBuilder, *, fail: bool = True, verify_crc: bool = False) -> ReadTask:
-    return ReadTask(
-        path=str(store.path), projection=check_schema(SCHEMA), verify_crc=verify_crc, fail_on_data_loss=fail
-    )
+def task(store: StoreBuilder, *, fail: bool = True, verify_crc: bool = False, skip: bool = False) -> ReadTask:
+    return _task(store, SCHEMA, fail_on_data_loss=fail, verify_crc=verify_crc, skips_corrupt=skip)
+
+
+def _task(store: StoreBuilder | SizedStore, schema: StructType, **options: bool) -> ReadTask:
+    given = SourceOptions(path=str(store.path), subscription=Subscription(pattern=".*"), **options)
+    return ReadTask(given, check_schema(schema))
 
 
 def partition(start: int = 0, stop: int = 100, *, short: bool = False) -> RangePartition:
@@ -137,7 +141,7 @@ def test_many_ranges_give_what_each_gives_by_itself(tmp_path: Path, damage: str)
             with path.open("r+b") as file:
                 file.seek(40)
                 file.write(b"\xff\xff")
-    reader = replace(task(store, fail=False), on_damage="skip-records", verify_crc=True)
+    reader = task(store, fail=False, verify_crc=True, skip=True)
     together, apart = Tally(), Tally()
     found = list(reader._read(RangePartition(tuple(ranges)), together))
     alone = [batch for one in ranges for batch in reader._read(RangePartition((one,)), apart)]
@@ -192,8 +196,8 @@ PLACES = StructType(
 )
 
 
-def side_by_side(store: SizedStore, *, fail: bool = True) -> ReadTask:
-    return ReadTask(path=str(store.path), projection=check_schema(PLACES), verify_crc=True, fail_on_data_loss=fail)
+def side_by_side(store: SizedStore, *, fail: bool = True, skip: bool = False) -> ReadTask:
+    return _task(store, PLACES, fail_on_data_loss=fail, skips_corrupt=skip)
 
 
 def all_queues(store: SizedStore) -> RangePartition:
@@ -248,7 +252,7 @@ def test_side_by_side_queues_are_read_to_their_ends_around_damage(new_store: New
     with log.open("r+b") as file:
         file.seek(place % (8 << 10) + 4)
         file.write(b"\xff")
-    batches = list(replace(side_by_side(store), on_damage="skip").read(all_queues(store)))
+    batches = list(side_by_side(store, skip=True).read(all_queues(store)))
     expected = everything(store)
     expected[2].remove(150)
     assert by_queue(batches) == expected
@@ -294,7 +298,7 @@ def test_a_short_partition_has_one_order_whether_it_is_read_at_once_or_not(new_s
         with log.open("r+b") as file:
             file.seek(store.places["t", 2][0] + 4)
             file.write(b"\xff")
-    task = replace(side_by_side(store), on_damage="skip")
+    task = side_by_side(store, skip=True)
     short = RangePartition(tuple(store.whole()), side_by_side=True, short=True)
     found = [
         place

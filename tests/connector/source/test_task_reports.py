@@ -11,7 +11,8 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.options.read import SourceOptions, parse_stream_options
+from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
@@ -37,7 +38,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def task(store: SizedStore) -> ReadTask:
-    return ReadTask(path=str(store.path), projection=SCHEMA, verify_crc=False, fail_on_data_loss=False)
+    subscription = Subscription(pattern=".*")
+    options = SourceOptions(path=str(store.path), subscription=subscription, verify_crc=False, fail_on_data_loss=False)
+    return ReadTask(options, SCHEMA)
 
 
 def partition(number: int, *ranges: QueueRange, count: int = 2) -> RangePartition:

@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> StoreBuilder:
 
 def task(store: StoreBuilder, schema: StructType = PLACE, *, fail: bool = False) -> ReadTask:
     options = {"path": str(store.path), "subscribe": "orders", "failOnDataLoss": str(fail), "verifyCrc": "true"}
-    return ReadTask.of(parse_options(options), check_schema(schema))
+    return ReadTask(parse_options(options), check_schema(schema))
 
 
 MESSAGES = [*range(30), *range(35, 105)]
@@ -68,9 +68,9 @@ def test_a_selective_task_resumes_after_what_it_looked_at(tmp_path: Path, chosen
     path.unlink()
     options = {"path": str(builder.path), "subscribe": "orders", "failOnDataLoss": "false", **chosen}
     wanted = RangePartition((QueueRange("orders", 0, 0, 140),))
-    batches = ReadTask.of(parse_options(options), check_schema(PLACE)).read(wanted)
+    batches = ReadTask(parse_options(options), check_schema(PLACE)).read(wanted)
     assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == [3, 120]
-    strict = ReadTask.of(parse_options(options | {"failOnDataLoss": "true"}), check_schema(PLACE)).read(wanted)
+    strict = ReadTask(parse_options(options | {"failOnDataLoss": "true"}), check_schema(PLACE)).read(wanted)
     with pytest.raises(DataLossError, match=r"\[(56|60), 70\) cannot be read"):
         list(strict)
 

@@ -24,8 +24,8 @@ def main(base: Path) -> None:
     builder.append("audit", 0, [b"a"] * 3)
     projection = check_schema(SCHEMA)
     path = str(builder.path)
-    task = ReadTask(path=path, projection=projection, verify_crc=True, fail_on_data_loss=True)
     options = parse_batch_options({"path": path, "subscribe": "orders"})
+    task = ReadTask(options, projection)
     faults = [
         *sweep("plan", lambda: CommitLogBatchReader(options, projection).partitions()),
         *sweep("task", lambda: list(task.read(partition()))),
