@@ -17,7 +17,7 @@ directory is needed, and one request says that a segment does not have a key.
 The places of a row are those from FIRST PLACE on, up to that of the next row. POSITION is the record's first byte,
 counted from the segment's start; the positions of a row ascend.
 
-The object has this content in ``object_storage/checked_pages``; those of earlier versions have it as it is.
+The object has this content in ``object_storage/checked_pages``.
 
 Only records decide about an object, as with ``unit_objects``.
 """

@@ -24,10 +24,9 @@ first ``head_size`` bytes: a log that has another file there is another store's.
      "config": {"topics.json": OBJECT, ...}}
 
 with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``, and
-``"checked_pages": true`` if it has these (``object_storage/checked_pages``): index objects, not those of earlier
-versions. A manifest that names such an object has version 2, since a reader of version 1 ignores that field and would
-take the checksums for content. One with a ``selection`` has version 3, since an archiver of version 2 would add the
-messages of all topics. Any other one has version 1.
+``"checked_pages": true`` if it has these (``object_storage/checked_pages``), as index objects have. A manifest with a
+``selection`` has version 3, since an archiver of version 2 would add the messages of all topics; any other one has
+version 2, and the identity version 1.
 
 - ``segments`` are in log order. Each one ends where the next begins, but for gaps: files that retention took before
   they were archived. The last one may be the written part of a log file: fewer than ``file_size`` bytes, and then
@@ -49,7 +48,7 @@ messages of all topics. Any other one has version 1.
   record before that, and the CRC-32s are those of the first and the last bytes before ``tail_stop`` of the file with
   it. ``batch_stop`` is the end of the ``open_batch``, 0 for none.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
-- The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
+- The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
 
 Unknown fields are ignored; an unknown ``version`` is refused.
@@ -68,9 +67,8 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import content_size
 
 FORMAT = "commitlog-archive"
-VERSION = 1
-# Of a manifest that names an object with checked pages.
-CHECKED_PAGES_VERSION = 2
+IDENTITY_VERSION = 1
+VERSION = 2
 # Of a manifest of some topics alone.
 SELECTION_VERSION = 3
 # With what a manifest or an identity ends, before the CRC-32.
@@ -154,7 +152,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Which store an archive is of."""
 
     format: str = FORMAT
-    version: int = VERSION
+    version: int = IDENTITY_VERSION
     archive_id: str
     created_ms: int
     file_size: int
@@ -216,8 +214,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, whose version is that of its content."""
-    version = CHECKED_PAGES_VERSION if any(ref.checked_pages for ref in manifest.objects()) else VERSION
-    return _pretty(replace(manifest, version=version if manifest.selection is None else SELECTION_VERSION))
+    return _pretty(replace(manifest, version=VERSION if manifest.selection is None else SELECTION_VERSION))
 
 
 def _pretty(value: Identity | Manifest) -> bytes:
@@ -257,10 +254,11 @@ def _decode(data: bytes, name: str, kind: type[_Kind]) -> _Kind:
 
 
 def _check_sum(data: bytes) -> None:
-    """``WrongBytes`` for another CRC-32 than the one at the end, which earlier versions did not write."""
+    """``WrongBytes`` for another CRC-32 than the one at the end, or none."""
     text, mark, end = data.rpartition(_CHECKSUM)
-    if mark and end != b"%d\n}\n" % (crc := crc32(text)):
-        found = end.removesuffix(b"\n}\n").decode(errors="replace")
+    crc = crc32(text)
+    if not mark or end != b"%d\n}\n" % crc:
+        found = end.removesuffix(b"\n}\n").decode(errors="replace") if mark else "none"
         raise WrongBytes("CRC-32 of all before it", len(text) + len(mark), crc, found)
 
 
@@ -272,8 +270,8 @@ class _Known(msgspec.Struct):
 
 
 _READ: dict[type, tuple[int, ...]] = {
-    Identity: (VERSION,),
-    Manifest: (VERSION, CHECKED_PAGES_VERSION, SELECTION_VERSION),
+    Identity: (IDENTITY_VERSION,),
+    Manifest: (VERSION, SELECTION_VERSION),
 }
 _EXPECTED: dict[type, str] = {Identity: "the identity of an archive", Manifest: "a manifest of an archive"}
 

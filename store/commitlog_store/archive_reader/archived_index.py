@@ -139,8 +139,7 @@ class _SegmentHits:
 
     def byte_of_place(self, number: int) -> int:
         """Where in the index object a place is."""
-        at = places_start(self._rows) + number * PLACE_SIZE
-        return stored_place(at) if self.segment.index.checked_pages else at
+        return stored_place(places_start(self._rows) + number * PLACE_SIZE)
 
     def expect_rows(self) -> None:
         """Say that the rows of the keys will be read."""
@@ -152,9 +151,7 @@ class _SegmentHits:
         stops = np.array([high for _, high in windows], np.int64) * INDEX_ROW_SIZE + INDEX_HEAD
         # One more row says where the last one's places end.
         stops = np.minimum(stops + INDEX_ROW_SIZE, self.segment.index.content_size)
-        if self.segment.index.checked_pages:
-            starts, stops = stored_place(starts), stored_place(stops - 1) + 1
-        self._ahead.expect(stored(self.segment.index), starts, stops)
+        self._ahead.expect(stored(self.segment.index), stored_place(starts), stored_place(stops - 1) + 1)
 
     def expect_records(self, places: Int64Array) -> None:
         """Say that the records at these places will be read."""
@@ -230,6 +227,6 @@ class _SegmentHits:
     def _content(self, start: int, stop: int) -> memoryview:
         """Bytes of the content of the index object. ``ArchiveDamaged``, ``ArchiveFailed``."""
         index = self.segment.index
-        if not index.checked_pages or start >= stop:
-            return self._archive.read(index, start, stop)
+        if start >= stop:
+            return memoryview(b"")
         return content_of(self._archive.read(index, stored_place(start), stored_place(stop - 1) + 1), start)

@@ -125,13 +125,11 @@ def test_a_manifest_is_compared_with_its_checksum(past: Path) -> None:
             whole[: len(whole) // 2],
             flipped(whole, digit),
             whole.replace(b'"records": 1', b'"records": 2'),
+            whole.rpartition(b',\n "crc32": ')[0] + b"\n}\n",
         ):
             path.write_bytes(bad)
             with pytest.raises(ArchiveDamaged, match=f"{path.name} is not a manifest .*Restore the object"):
                 StoreReader.open(f"archive+file://{past}")
-        path.write_bytes(whole.rpartition(b',\n "crc32": ')[0] + b"\n}\n")  # as earlier versions wrote it
-        with StoreReader.open(f"archive+file://{past}") as reader:
-            assert reader.topics() == ["orders"]
     finally:
         path.write_bytes(whole)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +23,7 @@ from commitlog_store.archive.index_objects import (
     places_start,
     window,
 )
-from commitlog_store.archive.manifest import ObjectRef, Segment
-from commitlog_store.archive.uploads import Uploads
+from commitlog_store.archive.manifest import Segment
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged
@@ -243,56 +241,3 @@ def test_a_flipped_byte_anywhere_in_a_large_index_is_noticed(tmp_path: Path) -> 
     with StoreReader.open(url, cache_dir=tmp_path / "cache") as archive:
         found = pa.Table.from_batches(archive.query_keys("orders", keys, columns=["queueOffset"]))
         assert found.column("queueOffset").to_pylist() == [*expected, None]
-
-
-def write_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write index objects without checksums of pages, as earlier versions did."""
-    put = Uploads.put
-
-    def without(uploads: Uploads, *arguments: Any, checked: bool = False) -> ObjectRef:
-        del checked
-        return put(uploads, *arguments)
-
-    monkeypatch.setattr(Uploads, "put", without)
-
-
-def test_an_archive_that_an_earlier_version_began_is_continued_and_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
-    past = f"file://{tmp_path}/past"
-    for begin in (0, 100):
-        names = [f"only{one}" for one in range(begin, begin + 100)]
-        with MessageStore.open(tmp_path / "store", config) as store:
-            store.put_messages(
-                [Message(topic="orders", queue_id=0, body=bytes(60), keys=["all", name]) for name in names]
-            )
-        with monkeypatch.context() as patched:
-            if begin == 0:
-                write_unchecked(patched)
-            archive_store(tmp_path / "store", past, with_last=True)
-    manifest = newest(ObjectStore.open(past))
-    checked = [segment.index.checked_pages for segment in manifest.segments]
-    assert checked == sorted(checked)
-    assert {False, True} == set(checked)
-    assert manifest.version == 2
-    with opened(f"archive+{past}") as archive:
-        for one in range(200):
-            assert [found.queue_offset for found in archive.query("orders", f"only{one}")] == [one]
-        assert len(archive.query("orders", "all", limit=1000)) == 200
-    assert check_archive(past, deep=True).problems == []
-
-
-def test_a_large_index_without_checksums_of_pages_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Earlier versions wrote such."""
-    write_unchecked(monkeypatch)
-    segment, url = large_archive(tmp_path)
-    assert not segment.index.checked_pages
-    with opened(url) as archive:
-        for number in range(0, LARGE, 5_000):
-            assert [one.queue_offset for one in archive.query("orders", f"k{number}")] == [number // 500]
-    path = tmp_path / "past" / segment.index.name
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with opened(url) as archive, pytest.raises(ArchiveDamaged, match=f"{segment.index.name} .*CRC-32"):
-        list(archive.query_keys("orders", [f"k{number}" for number in range(LARGE)]))
