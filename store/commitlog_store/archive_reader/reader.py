@@ -7,6 +7,7 @@ generation has of its config files.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
@@ -29,7 +30,7 @@ from commitlog_store.batch.ledger import delivered_offsets
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
-from commitlog_store.errors import CommitLogError, UnsupportedStore
+from commitlog_store.errors import CommitLogError, InvalidValue, StoreAccessDenied, UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.files.held_files import HeldFiles
 from commitlog_store.files.memory import keep_freed_memory
@@ -55,6 +56,7 @@ from commitlog_store.verify.store_facts import StoreFacts
 _Found = TypeVar("_Found")
 _Shown = TypeVar("_Shown")
 
+_CACHE_VARIABLE = "COMMITLOG_CACHE_DIR"
 # A newer generation is looked for at most so often.
 _LOOK_AGAIN_S = 1.0
 # The manifest of a generation that is not the newest one stays for a day (``archive/gc.py``).
@@ -84,6 +86,31 @@ class ArchiveAccess:
         """``StoreAccessDenied``, ``OSError`` when the directory of the cache cannot be made."""
         cache = PageCache(disk.absolute_path(self.cache_dir), self.cache_limit) if self.cache_dir else None
         return ObjectPages(objects, cache, self.limits)
+
+
+def open_archive(
+    url: str,
+    on_damage: OnDamage,
+    storage_options: Mapping[str, str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | None = None,
+    manifest: ObjectRef | None = None,
+) -> ArchiveReader:
+    """``StoreReader.open`` of an archive. ``COMMITLOG_CACHE_DIR`` is the cache's directory where none is given.
+
+    With ``manifest``, that of another reader, it begins with that reader's generation and does not look for the newest.
+    """
+    directory = os.fspath(cache_dir) if cache_dir is not None else os.environ.get(_CACHE_VARIABLE, "")
+    access = ArchiveAccess(
+        address=StorageAddress.parse(url, options=storage_options),
+        cache_dir=directory,
+        cache_limit=DEFAULT_LIMIT if cache_size is None else checked_count("cache_size", cache_size),
+        manifest=manifest,
+    )
+    try:
+        return ArchiveReader(access, on_damage=on_damage)
+    except (OSError, StoreAccessDenied) as error:
+        raise InvalidValue(f"The cache of archives cannot be made in {directory}: {error}") from error
 
 
 class _Generations:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive.refusals import refuse_selection
-from commitlog_store.archive_reader.opening import open_archive
-from commitlog_store.archive_reader.reader import ArchiveReader
+from commitlog_store.archive_reader.reader import ArchiveReader, open_archive
 from commitlog_store.errors import (
     ArchiveDamaged,
     ArchiveMismatch,

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from commitlog_store.archive.manifest import ObjectRef
-from commitlog_store.archive_reader.opening import open_archive
-from commitlog_store.archive_reader.reader import ArchiveReader
+from commitlog_store.archive_reader.reader import ArchiveReader, open_archive
 from commitlog_store.history.opening import open_history
 from commitlog_store.history.reader import HistoryReader
 from commitlog_store.reader import OnDamage, StoreReader

@@ -104,7 +104,7 @@ def _with_archive(
 def _of_archive(url: str, options: OpenOptions) -> Any:
     if options.are_of_directory or options.filter_at != "reader":
         raise InvalidValue("from_log, store_path_commit_log and filter_at are not for an archive.")
-    open_archive = import_module("commitlog_store.archive_reader.opening").open_archive
+    open_archive = import_module("commitlog_store.archive_reader.reader").open_archive
     return open_archive(url, options.on_damage, *options.of_archive)
 
 
