@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import orjson
 import pyarrow as pa
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -20,6 +18,7 @@ from commitlog_store.cli.render import body_text, terminal_width
 from commitlog_store.cli.times import Clock
 from commitlog_store.decoders.decoded_lines import with_decoded
 from commitlog_store.decoders.topic_decoders import TopicDecoders
+from commitlog_store.export.csv_columns import csv_batch, csv_schema
 from commitlog_store.export.json_lines import json_lines
 from commitlog_store.queries.scan import ROW_COLUMNS, column_values
 from commitlog_store.queries.texts import printable_text
@@ -127,28 +126,10 @@ class CsvOutput:
     def write(self, table: pa.Table) -> None:
         if not self._begun:
             self._begun = True
-            names = [[name, "bodyBase64"] if name == "body" else [name] for name in self.columns]
-            self._writer.writerow([name for pair in names for name in pair])
-        columns: Columns = {}
-        for name, column in _columns(table, self.columns, self._clock).items():
-            if name == "body":
-                pairs = [_split_body(body) for body in column]
-                columns["body"], columns["bodyBase64"] = [one for one, _ in pairs], [one for _, one in pairs]
-            elif name == "properties":
-                columns[name] = [orjson.dumps(one).decode() for one in column]
-            else:
-                columns[name] = column
-        self._writer.writerows(_rows(columns))
-
-
-def _split_body(body: bytes | None) -> tuple[str | None, str | None]:
-    """The body as text, or in base64 when it is not text."""
-    if body is None:
-        return None, None
-    try:
-        return body.decode(), None
-    except UnicodeDecodeError:
-        return None, base64.b64encode(body).decode("ascii")
+            self._writer.writerow(csv_schema(self.columns).names)
+        for batch in table.select(list(self.columns)).to_batches():
+            texts = csv_batch(batch, self._clock.texts)
+            self._writer.writerows(zip(*(column.to_pylist() for column in texts.columns), strict=True))
 
 
 class TextOutput:

@@ -1,7 +1,7 @@
 """Columns of messages as columns of CSV, which are texts.
 
-CSV has no bytes: a body that is UTF-8 text is in ``body``, any other as base64 in ``bodyBase64``. Times are ISO 8601 in
-UTC with milliseconds, and nothing where a calendar has no such year. Properties are a JSON object.
+CSV has no bytes: a body that is UTF-8 text is in ``body``, any other as base64 in ``bodyBase64``. Times are ISO 8601
+with milliseconds, and nothing where a calendar has no such year. Properties are a JSON object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog_store.export.json_lines import utc_texts
+from commitlog_store.export.json_lines import TimeTexts, utc_texts
 
 _BODY, _BODY_BASE64 = "body", "bodyBase64"
 _TEXT = pa.string()
@@ -50,17 +50,17 @@ def csv_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema(names)
 
 
-def csv_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def csv_batch(batch: pa.RecordBatch, times: TimeTexts = utc_texts) -> pa.RecordBatch:
     """The rows as texts, with the columns of ``csv_schema``."""
     columns: list[pa.Array] = []
     for name in batch.schema.names:
         column = batch.column(name)
         if name == _BODY:
-            texts = _body_texts(column)
-            columns += [pa.array(texts, _TEXT), pa.array(_encoded_bodies(column, texts), _TEXT)]
+            bodies = _body_texts(column)
+            columns += [pa.array(bodies, _TEXT), pa.array(_encoded_bodies(column, bodies), _TEXT)]
         elif pa.types.is_timestamp(column.type):
-            times, end = utc_texts(column)
-            columns.append(pc.binary_join_element_wise(times, pa.scalar(end, _TEXT), pa.scalar("", _TEXT)))
+            texts, end = times(column)
+            columns.append(pc.binary_join_element_wise(texts, pa.scalar(end, _TEXT), pa.scalar("", _TEXT)))
         elif pa.types.is_map(column.type):
             rows = (None if row is None else orjson.dumps(dict(row)).decode() for row in column.to_pylist())
             columns.append(pa.array(rows, _TEXT))
