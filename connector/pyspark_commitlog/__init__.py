@@ -191,7 +191,7 @@ def lookup(
         paid.select("orderId", "message.tags").show()
     """
     from commitlog_store import DEFAULT_COLUMNS
-    from pyspark_commitlog.source.lookup import add_messages, lookup_place
+    from pyspark_commitlog.source.lookup import LookupTask, add_messages, lookup_place
 
     store, remote = lookup_place(
         path,
@@ -199,20 +199,16 @@ def lookup(
         {"endpoint": endpoint, "region": region, "cache_dir": cache_dir, "cache_size": cache_size},
         {"token": token, "tls_root_certificates": tls_root_certificates, "rpc_timeout_s": rpc_timeout_s},
     )
-
-    return add_messages(
-        df,
-        store,
-        topic,
-        key_column,
+    task = LookupTask(
+        path=store,
+        commit_log=store_path_commit_log,
+        topic=topic,
         columns=DEFAULT_COLUMNS if columns is None else columns,
-        message_column=message_column,
-        how=how,
         on_damage=on_damage,
-        store_path_commit_log=store_path_commit_log,
         verify_crc=verify_crc,
         remote=remote,
     )
+    return add_messages(df, task, key_column, message_column=message_column, how=how)
 
 
 use_this_python_in_workers()

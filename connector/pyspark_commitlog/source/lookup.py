@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,26 +53,15 @@ def lookup_place(
 
 
 def add_messages(
-    df: DataFrame,
-    store: str,
-    topic: str,
-    key_column: str | Column,
-    *,
-    columns: Sequence[str],
-    message_column: str,
-    how: Literal["left", "inner"],
-    on_damage: OnDamage,
-    store_path_commit_log: str | None,
-    verify_crc: bool,
-    remote: RemoteOptions,
+    df: DataFrame, task: LookupTask, key_column: str | Column, *, message_column: str, how: Literal["left", "inner"]
 ) -> DataFrame:
-    """``pyspark_commitlog.lookup``, which has the arguments; ``store`` and ``remote`` are of ``lookup_place``."""
+    """``pyspark_commitlog.lookup``, which has the arguments. Those in ``task`` are not checked yet."""
     arrow_udf = find_arrow_udf()
-    log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
-    validate_topic(topic)
+    log = None if task.commit_log is None else parse_commit_log("store_path_commit_log", task.commit_log)
+    validate_topic(task.topic)
     _check_choice("how", how, "left", "inner")
-    _check_choice("on_damage", on_damage, "raise", "skip")
-    names = _checked_columns(columns)
+    _check_choice("on_damage", task.on_damage, "raise", "skip")
+    task = replace(task, commit_log=log, columns=_checked_columns(task.columns))
     if message_column.lower() in (name.lower() for name in df.columns):
         raise SchemaError(
             f"The frame has a column {message_column} already; name another one with message_column=...",
@@ -81,17 +70,8 @@ def add_messages(
     key = _checked_key(df, key_column)
     # A client of Spark Connect may not have the store; the tasks do.
     if not is_remote():
-        _refuse_hopeless(store, log, topic, remote, streaming=df.isStreaming)
-    message = StructType([StructField(name, SPARK_TYPES[name]) for name in names])
-    task = LookupTask(
-        path=store,
-        commit_log=log,
-        topic=topic,
-        columns=names,
-        on_damage=on_damage,
-        verify_crc=verify_crc,
-        remote=remote,
-    )
+        _refuse_hopeless(task, streaming=df.isStreaming)
+    message = StructType([StructField(name, SPARK_TYPES[name]) for name in task.columns])
     # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
     look_up = arrow_udf(task.run, message).asNondeterministic()
     found = df.withColumn(message_column, look_up(key))
@@ -132,10 +112,10 @@ def _checked_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _refuse_hopeless(path: str, log: str | None, topic: str, remote: RemoteOptions, *, streaming: bool) -> None:
+def _refuse_hopeless(task: LookupTask, *, streaming: bool) -> None:
     """Errors that can be known before any task: no store, no such topic, no index. A stream waits for the topic."""
-    with StoreReader.open(path, store_path_commit_log=log, **remote.of(path)) as reader:
-        subscription = Subscription(topics=(topic,))
+    with task.open_store() as reader:
+        subscription = Subscription(topics=(task.topic,))
         if streaming:
             subscription.warn_of_missing(reader)
         else:
@@ -143,10 +123,10 @@ def _refuse_hopeless(path: str, log: str | None, topic: str, remote: RemoteOptio
         holds_messages = any(one.min_offset < one.max_offset for one in subscription.bounds(reader).values())
         if holds_messages and not reader.index_files():
             raise OptionError(
-                f"The store {path} has no index files, so its messages cannot be looked up by key. Brokers write them "
-                "unless messageIndexEnable is false; for a copy of a store, copy the directory index too.",
+                f"The store {task.path} has no index files, so its messages cannot be looked up by key. Brokers write "
+                "them unless messageIndexEnable is false; for a copy of a store, copy the directory index too.",
                 option="path",
-                value=path,
+                value=task.path,
             )
 
 
@@ -158,10 +138,16 @@ class LookupTask:
     path: str
     commit_log: str | None = None
     topic: str
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     on_damage: OnDamage
     verify_crc: bool = True
     remote: RemoteOptions = field(default_factory=RemoteOptions)
+
+    def open_store(self) -> StoreReader:
+        """The errors of ``StoreReader.open``."""
+        return StoreReader.open(
+            self.path, store_path_commit_log=self.commit_log, on_damage=self.on_damage, **self.remote.of(self.path)
+        )
 
     def run(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         """The message of each key, in order; NULL without one. Raises the store's own errors."""
@@ -170,10 +156,7 @@ class LookupTask:
             return
         leave_out_imported_modules()
         fields = [pa.field(name, column_type(name)) for name in self.columns]
-        given = self.remote.of(self.path)
-        with StoreReader.open(
-            self.path, store_path_commit_log=self.commit_log, on_damage=self.on_damage, **given
-        ) as reader:
+        with self.open_store() as reader:
             for keys in chain([first], batches):
                 columns = [*self.columns, _PLACE]
                 for found in reader.query_keys(self.topic, keys, columns=columns, verify_crc=self.verify_crc):

@@ -20,18 +20,11 @@ from pyspark.sql.types import (
 )
 
 from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata
-from commitlog_store.errors import (
-    ArchiveAccessRefused,
-    ArchiveFailed,
-    RemoteAccessRefused,
-    RemoteFailed,
-    StoreOpenError,
-    UnsupportedStore,
-)
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.metadata import MetadataOptions
 from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.short_errors import with_short_errors
+from pyspark_commitlog.source.open_stores import REFUSED, UNAVAILABLE
 from pyspark_commitlog.source.schema import STORE_COLUMN, known_column
 
 _SPARK_TYPE_OF: dict[pa.DataType, DataType] = {
@@ -88,9 +81,9 @@ class MetadataReader(DataSourceReader):
             if self._options.skips_missing_stores:
                 try:
                     StoreReader.open(path, store_path_commit_log=log, **self._options.remote.of(path)).close()
-                except (UnsupportedStore, RemoteAccessRefused, ArchiveAccessRefused):
+                except REFUSED:
                     raise
-                except (StoreOpenError, RemoteFailed, ArchiveFailed) as error:
+                except UNAVAILABLE as error:
                     _logger.warning("Store %r is unavailable and is skipped. %s", store, error)
                     continue
             found.append(_StorePartition(store, path, log, self._options.remote))

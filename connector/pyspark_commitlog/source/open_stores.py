@@ -21,6 +21,10 @@ from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
 
+# What a store raises that is not available: it may be so again. And what is an error of the query in any case.
+UNAVAILABLE = (StoreOpenError, RemoteFailed, ArchiveFailed)
+REFUSED = (UnsupportedStore, RemoteAccessRefused, ArchiveAccessRefused)
+
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 3600.0
 _WAYS_OUT = "To continue without it until it is available again, set the option onMissingStore to skip."
 
@@ -59,7 +63,7 @@ class OpenStores:
         """The reader of a store without which nothing can be done, as ``why`` says, whatever onMissingStore is."""
         try:
             return self._open(name)
-        except (StoreOpenError, RemoteFailed, ArchiveFailed) as error:
+        except UNAVAILABLE as error:
             error.args = (f"Store {name!r} of the option path: {error} {why}",)
             raise
 
@@ -73,9 +77,9 @@ class OpenStores:
         begun = self._clock()
         try:
             reader = self._open(name)
-        except (UnsupportedStore, RemoteAccessRefused, ArchiveAccessRefused):
+        except REFUSED:
             raise
-        except (StoreOpenError, RemoteFailed, ArchiveFailed) as error:
+        except UNAVAILABLE as error:
             if not name:
                 raise
             if not self._options.skips_missing_stores:
@@ -105,7 +109,7 @@ class OpenStores:
                 replace(options, remote=RemoteOptions()).open_store().close()
                 return known
             fresh = options.open_store()
-        except (StoreOpenError, RemoteFailed, ArchiveFailed):
+        except UNAVAILABLE:
             gone = self._readers.pop(name, None)
             if gone is not None:
                 gone.close()
