@@ -84,7 +84,7 @@ class ReadTask:
     def _open(self, partition: RangePartition) -> StoreReader:
         options = self.options.of_store(partition.store or "")
         path, remote = options.path, options.remote
-        given = {"store_path_commit_log": options.commit_logs.get(None), "on_damage": options.on_damage}
+        given: dict[str, Any] = {"store_path_commit_log": options.commit_logs.get(None), "on_damage": options.on_damage}
         if remote.reads_archive(path):
             from commitlog_store.history.planned import open_planned  # other stores do not wait for its import
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import truediv
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -46,7 +47,7 @@ def task(store: StoreBuilder, *, fail: bool = True, verify_crc: bool = False, sk
     return _task(store, SCHEMA, fail_on_data_loss=fail, verify_crc=verify_crc, skips_corrupt=skip)
 
 
-def _task(store: StoreBuilder | SizedStore, schema: StructType, **options: bool) -> ReadTask:
+def _task(store: StoreBuilder | SizedStore, schema: StructType, **options: Any) -> ReadTask:
     given = SourceOptions(path=str(store.path), subscription=Subscription(pattern=".*"), **options)
     return ReadTask(given, check_schema(schema))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
-from commitlog_store.archive import restore
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveDamaged, ArchiveGap, ArchiveNotFound, InvalidValue, NotAStore
+from commitlog_store.owned_store.opening import StoreOpening
 from tests.store.archive.archives import (
     FILE_SIZE,
     add_messages,
@@ -186,7 +186,7 @@ def test_a_restore_that_was_killed_while_it_built_the_queues_is_repeated(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(restore.StoreOpening, "run", kill)
+        patched.setattr(StoreOpening, "run", kill)
         with pytest.raises(KeyboardInterrupt):
             restore_store(url_of(tmp_path / "a"), tmp_path / "r")
     report = restore_store(url_of(tmp_path / "a"), tmp_path / "r")
