@@ -103,7 +103,8 @@ def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_
             if size < file.size:
                 failed[file.path] = size
             else:
-                findings.add(next(one for one in reads.all() if one.path == file.path))
+                found = next(one for one in reads.all() if one.path == file.path)
+                findings.add(found.check, found.severity, found.path, found.message, offset=found.offset)
             continue
         if head is None:
             headless.append(file)
