@@ -175,10 +175,11 @@ class QuickLosses:
         """Compare the queues' units with the range of the log."""
         log_start = files[0].base if files else 0
         deleted = self._deleted()
-        lost = {
-            place: lost_offsets(queue, absent, self._begins_at(queue, log_start, deleted))
-            for place, queue in enumerate(queues)
-        }
+        lost: list[list[tuple[int, int, bool]]] = []
+        for queue in queues:
+            # Messages before that have expired, or were deleted with their topic.
+            units_from = 0 if deleted is None else deleted.units_from(queue.topic, queue.queue_id)
+            lost.append(lost_offsets(queue, absent, max(log_start, units_from)))
         end = files[-1].base + files[-1].size if files else 0
         after = [
             place for place, queue in enumerate(queues) if queue.physical_offset + queue.size > end and lost[place]
@@ -189,22 +190,16 @@ class QuickLosses:
             reach = newest.physical_offset + newest.size
             check_log_end(self._log_path, files, reach, newest.physical_offset, count, self._findings, aborted=aborted)
         if count == 1 and files:
-            lost[
-                after[0]
-            ].pop()  # one alone may be a damaged unit: only reading the log says whether its message is lost
-        for place, queue in enumerate(queues):
-            for start, stop, is_denied in lost[place]:
+            # One alone may be a damaged unit: only reading the log says whether its message is lost.
+            lost[after[0]].pop()
+        for queue, ranges in zip(queues, lost, strict=True):
+            for start, stop, is_denied in ranges:
                 self._lose(queue, start, stop, is_denied=is_denied)
         inside = (queue for queue in queues if 0 < queue.size <= MAX_SIZE and queue.physical_offset >= log_start)
         within = [queue for queue in inside if not _is_absent(absent, queue)]
         last = max(within, key=lambda one: one.physical_offset, default=None)
         if last is not None and not self._is_written(files, last.physical_offset, last.size):
             self._look_at_ends(files, absent, within, last, log_start, aborted=aborted)
-
-    def _begins_at(self, queue: QueueEnd, log_start: int, deleted: DeletedTopics | None) -> int:
-        """The physical offset before which a queue's messages have expired, or were deleted with their topic."""
-        units_from = 0 if deleted is None else deleted.units_from(queue.topic, queue.queue_id)
-        return max(log_start, units_from)
 
     def _look_at_ends(
         self,

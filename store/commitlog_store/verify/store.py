@@ -54,16 +54,6 @@ from commitlog_store.verify.queue_ends import find_queue_ends, note_removed_head
 from commitlog_store.verify.queues import QueueCheck
 from commitlog_store.verify.topics import TopicCount, TopicSummary
 
-__all__ = [
-    "Finding",
-    "VerificationReport",
-    "paths_to_assess",
-    "read_claims",
-    "verification_report",
-    "verify_store",
-]
-
-
 # So often the log's files are listed when retention removes one of them during each time.
 _LISTINGS = 10
 # How often to look at a store that is opened or closed during each look.

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
-from commitlog_store.verify.store import Finding, verify_store
+from commitlog_store.verify.findings import Finding
+from commitlog_store.verify.store import verify_store
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=64 << 10,
