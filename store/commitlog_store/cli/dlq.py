@@ -195,13 +195,13 @@ def print_dead_letters(rows: Iterable[DeadLetters], clock: Clock, form: OutputFo
 def _row(one: DeadLetters, clock: Clock, form: OutputFormat) -> dict[str, Any]:
     known = one.messages is not None and one.waiting is not None
     shown = clock.short if form is OutputFormat.TABLE else clock.iso
-    times = {"oldest": one.oldest_timestamp, "newest": one.newest_timestamp}
     return {
         "group": one.group,
         "deadLetters": one.messages,
         "waiting": one.waiting,
         "redriven": one.messages - one.waiting if known else None,  # type: ignore[operator]
-        **{name: None if at is None else shown(at) for name, at in times.items()},
+        "oldest": shown(one.oldest_timestamp),
+        "newest": shown(one.newest_timestamp),
         "error": one.error or None,
     }
 

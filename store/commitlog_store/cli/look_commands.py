@@ -198,10 +198,10 @@ def verify(
     queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors. At
     the address of a server, the server verifies; one verification of a store runs at a time.
     """
-    from commitlog_store.cli.doctor import FINDING_COLUMNS
+    from commitlog_store.cli.doctor import FINDING_COLUMNS, topic_members
     from commitlog_store.cli.owner_config import is_address, owner_config, refuse_at_address
     from commitlog_store.cli.progress import progress_bar
-    from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
+    from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report
     from commitlog_store.verify.assessment import Verdict, assess_store
 
     form = output.form()
@@ -218,7 +218,7 @@ def verify(
         if form is not OutputFormat.CSV:
             print_report(found, as_json=form is OutputFormat.JSON, with_topics=topics)
         elif topics:
-            print_rows(TOPIC_COLUMNS, topic_rows(found), form)
+            print_rows(TOPIC_COLUMNS, map(topic_members, found.topics), form)
         else:
             print_rows(FINDING_COLUMNS, map(camel_members, found.findings), form)
 

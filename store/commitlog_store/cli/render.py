@@ -104,7 +104,7 @@ def terminal_width() -> int | None:
 
 def camel_members(record: Any, *, without: str = "", **renamed: str) -> dict[str, Any]:
     """The fields of a dataclass or a named tuple under their JSON names: in camel case, unless ``renamed``."""
-    names = record._fields if isinstance(record, tuple) else [field.name for field in dataclasses.fields(record)]
+    names = getattr(record, "_fields", None) or [field.name for field in dataclasses.fields(record)]
     return {renamed.get(name) or _camel(name): getattr(record, name) for name in names if name != without}
 
 

@@ -152,10 +152,10 @@ def print_repair(report: RepairReport, form: OutputFormat, *, asks: bool = False
     if form is OutputFormat.CSV:
         print_rows(LOST_COLUMNS, lost_to_json(report.lost), form)
         return
-    path = printable_text(report.path)
+    path = report.path
     if report.kept is not None:
         _say(f"The log ends at physical offset {report.cut_at} now, and the store opens.")
-        _say(f"{_count(report)} removed, kept in {printable_text(report.kept.path)}:")
+        _say(f"{_count(report)} removed, kept in {report.kept.path}:")
         _print_lost(report.lost)
         return
     if report.opened:
@@ -169,10 +169,10 @@ def print_repair(report: RepairReport, form: OutputFormat, *, asks: bool = False
         return
     if report.damage is not None:
         _say(f"{path} does not open:", style="bold")
-        _say(printable_text(str(report.damage)))
+        _say(str(report.damage))
     elif report.lost:
         _say(f"{path} opens, and opening it cuts its log at physical offset {report.cut_at}:", style="bold")
-        _say(printable_text(f"{report.reason} At that place: {report.fault}."))
+        _say(f"{report.reason} At that place: {report.fault}.")
     else:
         _print_that_it_opens(report)
         return
@@ -184,7 +184,7 @@ def print_repair(report: RepairReport, form: OutputFormat, *, asks: bool = False
 
 def _print_that_it_opens(report: RepairReport) -> None:
     """Say that opening cuts nothing off; and that nothing is lost only if every record was read."""
-    path, found = printable_text(report.path), report.assessment
+    path, found = report.path, report.assessment
     reason = report.reason[0].lower() + report.reason[1:]
     if found.verdict is Verdict.DAMAGED:
         _say(f"{path} opens, and {'messages are lost' if found.lost else 'its log is damaged'}: {reason}", style="bold")
@@ -196,11 +196,11 @@ def _print_that_it_opens(report: RepairReport) -> None:
         _say(f"{path} opens: {reason}")
         errors = [one for one in found.findings if one.severity == "error"]
         for finding in errors:
-            _say(printable_text(finding.message), style="red")
+            _say(finding.message, style="red")
         _say("No loss is known. Opening does not read all records; this does:")
         _say(f"  commitlog doctor --deep {report.assessment.paths.for_shell}")
     if found.opening.unwritable is not None:
-        _say(f"This user cannot open it, without permission to write {printable_text(found.opening.unwritable)}.")
+        _say(f"This user cannot open it, without permission to write {found.opening.unwritable}.")
 
 
 def _print_known_loss(report: RepairReport) -> None:
@@ -210,7 +210,7 @@ def _print_known_loss(report: RepairReport) -> None:
         _print_lost_topics(found)
     for finding in found.findings:
         if finding.severity == "error" and finding.check.startswith(("files.", "access.", "log.")):
-            _say(printable_text(finding.message))
+            _say(finding.message)
     if not found.lost and found.verdict is Verdict.DAMAGED:
         _say("How many messages are lost is not known; this counts them:")
         _say(f"  commitlog doctor --deep {report.assessment.paths.for_shell}")
@@ -278,14 +278,14 @@ def print_dropped(path: str, pieces: list[KeptPiece], form: OutputFormat, *, rem
         print_rows(_PIECE_COLUMNS, map(kept_to_json, pieces), form)
         return
     if not pieces:
-        _say(f"{printable_text(path)} has no kept pieces.")
+        _say(f"{path} has no kept pieces.")
     for piece in pieces:
         does = "removed" if removed else "would be removed"
-        _say(f"{printable_text(piece.path)} {does}: {piece.messages} messages, {decimal(piece.size)}")
+        _say(f"{piece.path} {does}: {piece.messages} messages, {decimal(piece.size)}")
 
 
 def _say(text: str, style: str = "") -> None:
-    uncut_console().print(Text(text, style=style))
+    uncut_console().print(Text(printable_text(text), style=style))
 
 
 def _count(report: RepairReport) -> str:

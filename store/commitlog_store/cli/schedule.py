@@ -72,17 +72,14 @@ def schedule_list(
 
 
 def _rows(levels: Iterable[DelayLevel], now_ms: int, clock: Clock, form: OutputFormat) -> Iterator[dict[str, Any]]:
+    shown = clock.short if form is OutputFormat.TABLE else clock.iso
     for level in levels:
-        times = {"nextDue": level.next_due, "oldest": level.oldest}
-        if form is OutputFormat.TABLE:
-            shown: dict[str, Any] = {name: None if at is None else clock.short(at) for name, at in times.items()}
-        else:
-            shown = {name: None if at is None else clock.iso(at) for name, at in times.items()}
         yield {
             "level": level.level or ("timer" if form is OutputFormat.TABLE else 0),
             "delaySeconds": None if level.delay is None else level.delay // 1000,
             "waiting": level.waiting,
-            **shown,
+            "nextDue": shown(level.next_due),
+            "oldest": shown(level.oldest),
             "overdueMs": None if level.waiting and level.next_due is None else level.overdue_ms(now_ms),
             "position": level.position,
             "minOffset": level.min_offset,

@@ -63,11 +63,6 @@ def _print_findings(found: Assessment) -> None:
     print_table(table)
 
 
-def topic_rows(found: Assessment) -> list[dict[str, Any]]:
-    """A row for each topic, for programs; ``lostOffsets`` are the ranges ``[start, stop)`` of each queue."""
-    return [topic_members(topic) for topic in found.topics]
-
-
 def _summary(found: Assessment) -> Text:
     report = found.verification
     assert report is not None, "a deep assessment"
@@ -98,7 +93,7 @@ def _to_json(found: Assessment) -> dict[str, Any]:
         "found": found.found,
         "lost": found.lost,
         "unreadable": found.unreadable,
-        "topics": topic_rows(found),
+        "topics": [topic_members(topic) for topic in found.topics],
         "findings": findings,
         "nextSteps": found.next_steps,
     }
