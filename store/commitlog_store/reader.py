@@ -410,7 +410,7 @@ class StoreReader:
         While this state is given again, no queue has changed in between, but by hand (``queue_infos``).
         """
         state = self.settled_state()
-        return self._catalog.ask_in_state(state, partial(self.queue_infos, queues)), state
+        return self._catalog.ask_in_state(self.settled_state, state, partial(self.queue_infos, queues)), state
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.

@@ -29,7 +29,7 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
-from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, load_saved_ends
+from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, Unchanged, load_saved_ends
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import CatalogView, QueueView
 
@@ -57,6 +57,8 @@ class QueueCatalog:
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
         self._queue_ids: dict[str, _QueueIds] = {}
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Those names of directories that topics may have, sorted, as they were listed last.
+        self._names: list[str] = []
         # Topics whose directory is known not to be empty; whether all topics were plain when they were listed last.
         self._filled: set[str] = set()
         self._all_plain = False
@@ -64,8 +66,11 @@ class QueueCatalog:
         self._has_asked_for_saved = False
         # Those of which all entries were compared, and the state that the question was asked in: ``take_compared``.
         self._compared: SavedEnds | None = None
+        # The comparison by which a question in a state listed queue ids: it serves for the bounds that follow, once.
+        self._listed_by: Unchanged | None = None
         self._noted: object | None = None
-        self._in_state = False
+        # Whether the store is still in the state in which a question is asked; None for one without.
+        self._still: Callable[[], bool] | None = None
         self._noted_at_s = 0.0
         # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last. Where mapped
         # writes set no times, the entry of one of these has been trusted once: from then on its last unit is read.
@@ -91,22 +96,23 @@ class QueueCatalog:
 
     def topics(self, besides: Container[str] = ()) -> list[str]:
         """All topics that have a directory, sorted, but for those ``besides``. Other names are ignored."""
-        return sorted(name for name in self._listed(besides) if self._is_filled(name))
+        return [name for name in self._listed(besides) if name in self._filled or self._is_filled(name)]
 
     def topics_and_ids(self) -> tuple[list[str], dict[str, list[int]]]:
         """``CatalogView.topics_and_ids``: a topic that is as it was saved, with queues, is not empty."""
         names = self._listed()
         unchanged = self.unchanged_ids(names)
         self._filled.update(topic for topic, ids in unchanged.items() if ids)
-        return sorted(name for name in names if self._is_filled(name)), unchanged
+        return [name for name in names if name in self._filled or self._is_filled(name)], unchanged
 
     def _listed(self, besides: Container[str] = ()) -> list[str]:
-        """The names of directories that topics may have, but for those ``besides``."""
+        """The names of directories that topics may have, sorted, but for those ``besides``."""
         if self._topics.refresh():
+            self._names = sorted(filter(_is_topic, self._topics.names))
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
             self._filled.intersection_update(self._topics.names)
         self._all_plain = not has_other_kinds(self._path)
-        return [name for name in self._topics.names if name not in besides and _is_topic(name)]
+        return [name for name in self._names if name not in besides] if besides else self._names
 
     def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""
@@ -160,10 +166,15 @@ class QueueCatalog:
 
     def unchanged_ids(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """``CatalogView.unchanged_ids``, of topics that are as they were saved."""
+        self._listed_by = None
         saved = self._saved_now(len(topics)) if len(topics) > _FEWEST_OF_ALL else None
         if saved is None or not self._has_only_plain():
             return {}
-        return saved.unchanged_ids([one for one in topics if type(one) is str and one not in self._queue_ids])
+        asked = [one for one in topics if type(one) is str and one not in self._queue_ids]
+        if self._still is not None and len(asked) > max(len(saved.topics()) // 2, _FEWEST_OF_ALL):
+            self._listed_by = saved.look()
+            return self._listed_by.ids(asked)
+        return saved.unchanged_ids(asked)
 
     def _has_only_plain(self) -> bool:
         """Whether all topics, or all that were listed last, have plain consume queues."""
@@ -274,14 +285,14 @@ class QueueCatalog:
         self._unchanged.update((key, saved) for key in queues)
         return found
 
-    def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
+    def ask_in_state(self, settled_state: Callable[[], object | None], state: object, ask: Callable[[], _T]) -> _T:
         """``CatalogView.ask_in_state``."""
         self._compared, self._noted = None, None
-        self._in_state = state is not None
+        self._still = None if state is None else (lambda: settled_state() == state)
         try:
             found = ask()
         finally:
-            self._in_state = False
+            self._still, self._listed_by = None, None
         self._noted, self._noted_at_s = state, time.monotonic()
         return found
 
@@ -323,10 +334,16 @@ class QueueCatalog:
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """``_unchanged_of`` of so many queues that all entries are compared, in the steps that are quick for many."""
         # Only a question in a state needs the topics as well: the next one may rest on it.
-        rows, same = saved.queue_rows_of(queues), saved.look().queues if self._in_state else saved.look_at_queues()
+        listed_by, self._listed_by = self._listed_by, None
+        if self._still is None:
+            same = saved.look_at_queues()
+        else:
+            # The answer may be kept for a state that was asked for after the list.
+            same = (listed_by if listed_by is not None and self._still() else saved.look()).queues
+        rows = saved.queue_rows_of(queues)
         places = np.flatnonzero((rows >= 0) & same[rows])
         if saved.shows_all_writes or not self._unchanged:
-            self._compared = saved if self._in_state else None
+            self._compared = None if self._still is None else saved
         else:
             still = [
                 self._end_is_unchanged(saved, queues[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()

@@ -32,7 +32,7 @@ import struct
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, repeat
+from itertools import compress, groupby, repeat
 from operator import attrgetter, eq
 from typing import NamedTuple, TypeAlias
 
@@ -240,9 +240,12 @@ class SavedTopic:
 class Unchanged:
     """What had not changed when all entries were compared."""
 
-    def __init__(self, saved: SavedEnds, topics: Bools, queues: Bools) -> None:
-        """``topics`` says of each topic whether nothing in its directories has changed, ``queues`` of each queue."""
+    def __init__(self, saved: SavedEnds, directories: Bools, topics: Bools, queues: Bools) -> None:
+        """``topics`` says of each topic whether nothing in its directories has changed, ``directories`` whether no
+        queue came to it or went, and ``queues`` of each queue whether nothing in it has changed.
+        """
         self._saved = saved
+        self._directories = directories
         self._in_topics = np.repeat(topics, saved.topic_rows["queues"])
         self.topics = {name for name, is_same in zip(saved.topics(), topics.tolist(), strict=True) if is_same}
         self.queues = queues
@@ -250,6 +253,12 @@ class Unchanged:
     def topic(self, name: str) -> SavedTopic | None:
         """The entries of a topic in whose directories nothing has changed; None for others."""
         return self._saved.topic(name) if name in self.topics else None
+
+    def ids(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """``SavedEnds.unchanged_ids``, as of this comparison."""
+        saved, same = self._saved, self._directories.tolist()
+        known = [(topic, row) for topic in topics if (row := saved.row(topic)) is not None and same[row]]
+        return saved.ids_by_topic(known)
 
     def file_sizes(self) -> dict[int, int]:
         """The number of files of each size, in the unchanged topics."""
@@ -417,30 +426,36 @@ class SavedEnds:
     def unchanged_ids(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """The queue ids of those of the topics to whose directories no queue was added, and from which none went."""
         known = [(topic, row) for topic in topics if (row := self._row.get(topic)) is not None]
-        ids, found = self.queue_rows["queue_id"].tolist(), {}
+        unchanged: list[tuple[str, int]] = []
         root = self._root
         for first in range(0, len(known), _COMPARED_AT_ONCE):
             some = known[first : first + _COMPARED_AT_ONCE]
             rows = self.topic_rows[[row for _, row in some]]
             same = self._are_same([f"{root}/{topic}" for topic, _ in some], rows, _OF_DIRECTORY)
-            for (topic, row), is_same in zip(some, same.tolist(), strict=True):
-                if is_same:
-                    found[topic] = ids[self.first_queues[row] : self.first_queues[row + 1]]
-        return found
+            unchanged += compress(some, same.tolist())
+        return self.ids_by_topic(unchanged)
+
+    def ids_by_topic(self, topics: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+        """The queue ids of topics, which are given with their rows."""
+        ids, firsts = self.queue_rows["queue_id"].tolist(), self.first_queues
+        return {topic: ids[firsts[row] : firsts[row + 1]] for topic, row in topics}
 
     def look(self) -> Unchanged:
         """Compare all entries with the directories and files, as they are now."""
+        directories: list[Bools] = []
         topics: list[Bools] = []
         queues: list[Bools] = []
         for first in range(0, len(self._names), _COMPARED_AT_ONCE):
             stop = min(first + _COMPARED_AT_ONCE, len(self._names))
             same_queues, of_topic = self._unchanged_in(first, stop)
             paths = [f"{self._root}/{name}" for name in self._names[first:stop]]
-            same_topics = self._are_same(paths, self.topic_rows[first:stop], _OF_DIRECTORY)
+            same_directories = self._are_same(paths, self.topic_rows[first:stop], _OF_DIRECTORY)
+            same_topics = same_directories.copy()
             same_topics[of_topic[~same_queues]] = False
+            directories.append(same_directories)
             topics.append(same_topics)
             queues.append(same_queues)
-        self._compared = Unchanged(self, np.concatenate(topics), np.concatenate(queues))
+        self._compared = Unchanged(self, *map(np.concatenate, (directories, topics, queues)))
         return self._compared
 
     def look_at_queues(self) -> Bools:

@@ -146,9 +146,9 @@ class CatalogView(Protocol):
         """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
         return self.queue(topic, queue_id).last_unit()
 
-    def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
+    def ask_in_state(self, settled_state: Callable[[], object | None], state: object, ask: Callable[[], _T]) -> _T:
         """The answer to a question about bounds, asked in a state of the store that ``take_compared`` compares."""
-        del state
+        del settled_state, state
         return ask()
 
     def take_compared(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:

@@ -19,6 +19,11 @@ def queue_ids_of(
     unchanged = catalog.unchanged_ids(topics)
 
     def ids_of(topic: str) -> list[int]:
-        return list(unchanged.get(checked_topic(topic), ())) or queue_ids(topic)
+        return queue_ids(checked_topic(topic))
 
-    return [answer_or_error(partial(ids_of, topic)) for topic in topics]
+    return [
+        list(ids)
+        if type(topic) is str and (ids := unchanged.get(topic)) is not None
+        else answer_or_error(partial(ids_of, topic))
+        for topic in topics
+    ]

@@ -464,6 +464,45 @@ def test_lost_ends_compare_queues_again_once_an_owner_has_come(closed: Path, mon
         assert len(reader.lost_ends()) == 1
 
 
+def listed_by(reader: StoreReader) -> list[tuple[str, int]]:
+    found = zip(TOPICS, reader.queue_ids_of(TOPICS), strict=True)
+    return [(topic, queue_id) for topic, ids in found if isinstance(ids, list) for queue_id in ids]
+
+
+def test_ids_and_bounds_of_one_question_compare_each_directory_and_file_once(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_as("all together", monkeypatch)
+    with StoreReader.open(closed) as reader:
+
+        def ask() -> None:
+            infos, state = reader.settled_queue_infos(lambda: listed_by(reader))
+            assert [(info.topic, info.queue_id, info.max_offset) for info in infos] == [(*key, 14) for key in QUEUES]
+            assert state is not None
+
+        assert looked_at(ask, monkeypatch) == len(TOPICS) + len(QUEUES) + 2 * len(QUEUES)
+
+
+def test_bounds_do_not_rest_on_the_list_of_ids_once_the_store_has_changed(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept for the state that comes after the list."""
+    ask_as("all together", monkeypatch)
+    changes = [lambda store: put_ok(store, "orders")]
+
+    def listed() -> list[tuple[str, int]]:
+        found = listed_by(reader)
+        while changes:
+            with open_store(closed) as store:
+                changes.pop()(store)
+        return found
+
+    with StoreReader.open(closed) as reader:
+        for _ in range(2):
+            infos, _ = reader.settled_queue_infos(listed)
+            assert [info.max_offset for info in infos] == [14, 14, 15, 14, 14, 14]
+
+
 def test_only_the_entries_of_changed_topics_differ_in_the_next_file(closed: Path) -> None:
     before = load_saved_ends(str(closed))
     with open_store(closed) as store:
