@@ -81,31 +81,41 @@ class Places:
         asked = len(given) if isinstance(given, Sized) else 0
 
         def look() -> list[Fence | None]:
-            settled = self._settled.now(asked)
+            settled, places = self._settled.now(asked), list(checked_places(positions))
             if settled is None:
-                return self._fences(list(checked_places(positions)))
-            return [settled.fences.get(one) or self._settled_fence(settled, one) for one in checked_places(positions)]
+                return self._fences(places, None)
+            missing = [one for one in places if one not in settled.fences]
+            found = zip(missing, self._fences(missing, settled), strict=True)
+            settled.fences.update((one, fence) for one, fence in found if fence is not None)
+            return list(map(settled.fences.get, places))
 
         return self._reader.consistently(look, one_moment=False)
 
-    def _fences(self, places: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
-        """Those of last messages have their places in the log read together."""
+    def _fences(self, places: Sequence[tuple[str, int, int]], settled: SettledAnswers | None) -> list[Fence | None]:
+        """Many messages whose places in the log are known, as those of last ones, are read there together."""
         if self._tolerant or len(places) < _READ_TOGETHER:
-            return [self._fence(*one) for one in places]
-        units = [self._catalog.last_unit(topic, queue_id) for topic, queue_id, _ in places]
-        at = [place if offset == one[2] >= 0 else -1 for (offset, place), one in zip(units, places, strict=True)]
-        heads = self._commit_log.headers(np.array(at, np.int64))
+            return [self._fence_by_unit(one, settled) for one in places]
+        at = self._catalog.known_places(places)
+        for number in np.flatnonzero(at < 0).tolist():
+            at[number] = self._place_of(places[number], settled)
+        heads = self._commit_log.headers(at)
         return [
             self._fence(*one) if head is None else Fence(place, crc32(head))
-            for one, place, head in zip(places, at, heads, strict=True)
+            for one, place, head in zip(places, at.tolist(), heads, strict=True)
         ]
 
-    def _settled_fence(self, settled: SettledAnswers, place: tuple[str, int, int]) -> Fence | None:
-        known = settled.place(*place)
-        fence = self._fence(*place) if known is None else fence_at(self._commit_log, known, tolerant=self._tolerant)
-        if fence is not None:
-            settled.fences[place] = fence
-        return fence
+    def _place_of(self, place: tuple[str, int, int], settled: SettledAnswers | None) -> int:
+        """The physical offset of a message whose unit was read; -1 for others."""
+        known = None if settled is None else settled.place(*place)
+        if known is not None:
+            return known
+        topic, queue_id, offset = place
+        last, physical_offset = self._catalog.last_unit(topic, queue_id)
+        return physical_offset if last == offset >= 0 else -1
+
+    def _fence_by_unit(self, place: tuple[str, int, int], settled: SettledAnswers | None) -> Fence | None:
+        known = None if settled is None else settled.place(*place)
+        return self._fence(*place) if known is None else fence_at(self._commit_log, known, tolerant=self._tolerant)
 
     def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         last_unit = self._catalog.last_unit(topic, queue_id)

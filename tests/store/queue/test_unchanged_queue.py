@@ -115,6 +115,18 @@ def test_store_times_read_together_are_those_of_each_message(closed: Path, monke
         assert [str(one) for one in reader.store_timestamps(asked)] == [_time_or_error(other, *one) for one in asked]
 
 
+def test_fences_read_together_are_those_of_each_message(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the first and last messages of queues that are as they were saved are found without their units."""
+    monkeypatch.setattr(places, "_READ_TOGETHER", 1)
+    with StoreReader.open(closed) as reader, StoreReader.open(closed) as other:
+        for offsets in ((0, COUNT - 1), range(-1, COUNT + 1)):
+            reader.queue_infos(QUEUES)
+            asked = [(*key, offset) for key in QUEUES for offset in offsets]
+            found = reader.fences(asked)
+            assert found == reader.fences(asked) == [other.fence(*one) for one in asked]
+            assert bool(_catalog(reader)._queues) == (len(offsets) > 2)
+
+
 def _time_or_error(reader: StoreReader, topic: str, queue_id: int, offset: int) -> str:
     try:
         return str(reader.store_timestamp(topic, queue_id, offset))
