@@ -244,6 +244,30 @@ def test_a_long_look_at_a_brokers_queues_comes_again_after_ten_seconds(
     planned.close()
 
 
+def test_the_second_question_for_the_start_looks_at_no_queue(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks for it twice in the first batch, before and after it plans the end."""
+    planned = planner(Path(store.path))
+    looks: list[object] = []
+    real = StoreReader.settled_queue_infos
+
+    def noting(*arguments: Any) -> Any:
+        looks.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(StoreReader, "settled_queue_infos", noting)
+    start = planned.initial_offset()
+    end = planned.latest_offset(start, limited=True)
+    assert planned.initial_offset() == start
+    assert len(looks) == 1
+    assert len(planned.partitions(planned.initial_offset(), end)) >= 1
+    put(store, "topic-new")
+    settle(store)
+    assert "topic-new" in planned.initial_offset()["offsets"]
+    planned.close()
+
+
 @pytest.mark.parametrize("topic", ["topic-7", "topic-new", "other"])
 def test_a_message_that_a_broker_puts_after_idle_triggers_is_planned(topic: str, broker: StoreBuilder) -> None:
     planned = planner_of_broker(broker, Clock())
