@@ -11,14 +11,15 @@ import base64
 import json
 import zlib
 
+import msgspec
+
 # A higher level takes three times as long, for a tenth of the bytes.
 _LEVEL = 1
 
 
 def pack_json(value: object) -> str:
     """The string for a value that JSON can express."""
-    text = json.dumps(value, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode("ascii"), _LEVEL)).decode("ascii")
+    return base64.b64encode(zlib.compress(msgspec.json.encode(value), _LEVEL)).decode("ascii")
 
 
 def unpack_json(packed: object) -> object:

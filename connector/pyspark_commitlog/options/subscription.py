@@ -66,7 +66,8 @@ class Subscription:
             return list(self.topics)
         if self.queues is not None:
             return list(self.queues)
-        return [topic for topic in reader.topics() if self._matches(topic)]
+        matches = re.compile(self.pattern or "").fullmatch
+        return [topic for topic in reader.topics() if matches(topic) is not None and not is_system_topic(topic)]
 
     def find_queues(self, reader: StoreReader) -> Iterator[QueueKey]:
         """The queues that exist now, by topic and queue id. Topics and queues that do not exist (yet) are left out.

@@ -61,18 +61,19 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """The value that Spark writes as JSON. Keys are sorted, so equal offsets give equal text."""
+        packs = len(self.offsets) >= PACKED_FROM
+        # Packed, a fence is a list in any case.
+        fences = self.fences if packs else {key: list(fence) for key, fence in self.fences.items()}
         value: dict[str, Any] = {
             "version": OFFSET_VERSION,
             "offsets": _nested(self.offsets),
-            "fence": _nested({key: list(fence) for key, fence in self.fences.items()}),
+            "fence": _nested(fences),
         }
         if self.batch_starts:
             value["from"] = _nested(self.batch_starts)
         if self.initial:
             value["initial"] = True
-        if len(self.offsets) < PACKED_FROM:
-            return value
-        return {"version": PACKED_VERSION, "packed": pack_json(value)}
+        return {"version": PACKED_VERSION, "packed": pack_json(value)} if packs else value
 
     @classmethod
     def from_json(cls, value: object) -> StreamOffset:
@@ -128,8 +129,8 @@ def _unpacked(value: dict[str, Any]) -> dict[str, Any]:
 
 def _nested(flat: Mapping[QueueKey, _V]) -> dict[str, dict[str, _V]]:
     nested: dict[str, dict[str, _V]] = {}
-    for topic, queue_id in sorted(flat):
-        nested.setdefault(topic, {})[str(queue_id)] = flat[topic, queue_id]
+    for key in sorted(flat):
+        nested.setdefault(key[0], {})[str(key[1])] = flat[key]
     return nested
 
 

@@ -141,6 +141,13 @@ def test_the_offset_of_many_queues_is_packed_and_comes_back() -> None:
     assert inner["offsets"]["topic-7"] == {"0": 12}
 
 
+def test_packed_text_is_that_of_the_json_module() -> None:
+    """Versions before this one wrote it so, and Spark compares texts."""
+    value = _of_many(300).to_json()
+    inner = zlib.decompress(base64.b64decode(value["packed"]))
+    assert inner.decode() == json.dumps(json.loads(inner), separators=(",", ":"))
+
+
 def test_the_offset_of_many_queues_in_an_older_checkpoint_is_read() -> None:
     """Versions before 3 were never packed."""
     value = json.loads(zlib.decompress(base64.b64decode(_of_many(300).to_json()["packed"])))
