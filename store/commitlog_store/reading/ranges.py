@@ -19,6 +19,7 @@ from commitlog_store.queue.get_message import ReadCounts, checked_count, checked
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, BlockLimits, BlockSource, QueueRange
 from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import Skips
+from commitlog_store.queue.unchanged_queue import good_units
 from commitlog_store.queue.views import CatalogView, QueueInfo, ReaderView
 from commitlog_store.reading.arguments import Range, checked_filter, checked_ranges
 from commitlog_store.reading.damage import OnDamage, without_impossible
@@ -27,6 +28,8 @@ from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
 
+# Ranges whose units are read before the first of them are given.
+_READ_AHEAD = 256
 # Queues of a scan in memory at once.
 _QUEUES_AT_ONCE = 8_192
 
@@ -281,13 +284,16 @@ class RangeReads:
         settled = self._settled.now(len(checked)) if chunk >= UNITS_AHEAD else None
 
         def found() -> Iterator[tuple[int, Units]]:
-            for number, (queue, start, stop) in enumerate(checked):
-                known = None if settled is None else settled.units(queue, start, stop)
-                if known is not None:
-                    yield number, known
-                    continue
-                for units in queue.units(start, stop, chunk=chunk, check=strict):
-                    yield number, (units if strict else without_impossible(units))
+            for first in range(0, len(checked), _READ_AHEAD):
+                some = checked[first : first + _READ_AHEAD]
+                short = zip(some, _short(some, chunk, settled), strict=True)
+                for number, ((queue, start, stop), known) in enumerate(short, first):
+                    good = settled.units(queue, start, stop) if known is None and settled is not None else known
+                    if good is not None:
+                        yield number, good
+                        continue
+                    for units in queue.units(start, stop, chunk=chunk, check=strict):
+                        yield number, (units if strict else without_impossible(units))
 
         return while_open(found(), self._refuse_closed)
 
@@ -312,6 +318,23 @@ class RangeReads:
         if self._counts is not None:
             for topic, rows, size in together.by_topic(ranges):
                 self._counts.get(topic, rows, size)
+
+
+def _short(ranges: Sequence[QueueRange], chunk: int, settled: SettledAnswers | None) -> list[Units | None]:
+    """The units of short ranges that are known, or of queues that are as they were saved; None for those that are to be
+    read one by one.
+    """
+    if settled is None:
+        return good_units(ranges, chunk)
+    found = [settled.known_units(*one) for one in ranges]
+    missing = [number for number, known in enumerate(found) if known is None]
+    ahead = [settled.with_units_ahead(*ranges[number]) for number in missing]
+    for number, read, units in zip(missing, ahead, good_units(ahead, chunk), strict=True):
+        if units is not None:
+            settled.keep_units(read, units)
+            _, start, stop = ranges[number]
+            found[number] = units[: stop - start]
+    return found
 
 
 def while_open(items: Iterator[_T], refuse_closed: Callable[[], None]) -> Iterator[_T]:

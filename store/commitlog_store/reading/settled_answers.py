@@ -12,6 +12,7 @@ from collections.abc import Callable
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queue.fence import Fence
+from commitlog_store.queue.log_blocks import QueueRange
 from commitlog_store.queue.views import QueueInfo, QueueView
 
 # The state of the store takes as long to ask for as the bounds of some queues.
@@ -58,20 +59,39 @@ class SettledAnswers:
 
     def units(self, queue: QueueView, start: int, stop: int) -> Units | None:
         """A few good units of a queue whose bounds are known; None if they are to be read as others are."""
-        if not 0 < stop - start <= UNITS_AHEAD:
+        if (known := self.known_units(queue, start, stop)) is not None:
+            return known
+        if not 0 < stop - start <= UNITS_AHEAD or (queue.topic, queue.queue_id) not in self.bounds:
             return None
-        key = queue.topic, queue.queue_id
-        first, units = self._units.get(key, (stop, None))
-        if units is None or not first <= start or first + len(units) < stop:
-            if (info := self.bounds.get(key)) is None:
-                return None
-            found = _good_units(queue, start, min(max(stop, start + UNITS_AHEAD), info.max_offset))
-            if found is None or len(found) < stop - start:
-                return None
-            if len(self._units) >= _MOST:
-                self._units.clear()
-            first, units = self._units[key] = start, found
+        ahead = self.with_units_ahead(queue, start, stop)
+        found = _good_units(*ahead)
+        if found is None or len(found) < stop - start:
+            return None
+        self.keep_units(ahead, found)
+        return found[: stop - start]
+
+    def known_units(self, queue: QueueView, start: int, stop: int) -> Units | None:
+        """``units`` that were read before."""
+        first, units = self._units.get((queue.topic, queue.queue_id), (stop, None))
+        if units is None or not first <= start < stop <= first + len(units):
+            return None
         return units[start - first : stop - first]
+
+    def with_units_ahead(self, queue: QueueView, start: int, stop: int) -> QueueRange:
+        """A range with those units after it that are read together with a few."""
+        info = self.bounds.get((queue.topic, queue.queue_id))
+        if info is None or not 0 < stop - start <= UNITS_AHEAD:
+            return queue, start, stop
+        return queue, start, min(max(stop, start + UNITS_AHEAD), info.max_offset)
+
+    def keep_units(self, read: QueueRange, units: Units) -> None:
+        """Keep good units, of the beginning of a range at least. Many of one queue are not kept."""
+        queue, start, _ = read
+        if len(units) > UNITS_AHEAD:
+            return
+        if len(self._units) >= _MOST:
+            self._units.clear()
+        self._units[queue.topic, queue.queue_id] = start, units
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of a message; None if its unit was not read."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from commitlog_store import StoreReader
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue import catalog, saved_ends
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import QueueView
-from commitlog_store.reading import places
+from commitlog_store.reading import places, ranges
+from commitlog_store.reading.damage import OnDamage
 from tests.store.queue.test_saved_ends import QUEUES, make
 
 # Messages of each queue, ten of them in the first file.
@@ -77,6 +79,36 @@ def test_units_are_those_of_a_consume_queue(closed: Path, damage: str, chunk: in
         assert isinstance(unchanged, UnchangedQueue)
         DAMAGES[damage](closed / CONSUME_QUEUE / "orders" / "0")
         assert _units(unchanged, chunk, check=check) == _units(whole, chunk, check=check)
+
+
+def _units_given(given: Iterator[tuple[int, Units]]) -> list[object]:
+    found: list[object] = []
+    try:
+        found.extend((number, units.tolist()) for number, units in given)
+    except CommitLogError as error:
+        found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+@pytest.mark.parametrize("times", [1, 3], ids=["few", "kept"])
+def test_units_of_many_ranges_are_those_of_each(
+    damage: str, on_damage: OnDamage, times: int, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with one of the ranges is found out by itself, after the ranges before it were given."""
+    asked = [(*key, start, stop) for key in QUEUES for start, stop in ((10, 14), (12, 14), (8, 14))] * times
+
+    with (
+        StoreReader.open(closed, on_damage=on_damage) as one,
+        StoreReader.open(closed, on_damage=on_damage) as other,
+    ):
+        given = {reader: reader.units_of(asked) for reader in (one, other)}
+        DAMAGES[damage](closed / CONSUME_QUEUE / "orders" / "0")
+        found = _units_given(given[one])
+        monkeypatch.setattr(ranges, "good_units", lambda asked, _: [None] * len(asked))
+        assert found == _units_given(given[other])
+        assert len(found) > 6
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
