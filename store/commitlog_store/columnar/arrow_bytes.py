@@ -19,6 +19,9 @@ from commitlog_store.format.properties import decode_utf8
 
 _INLINE = 12
 _VIEW = np.dtype("V16")
+_BEFORE = _VIEW.itemsize - _INLINE
+# A value at an end of the data, with the bytes around it, is in so many bytes there.
+_END = 32
 # From this byte on, ASCII and UTF-8 differ.
 _FIRST_NON_ASCII = 0x80
 
@@ -80,13 +83,26 @@ def _gather_even(data: ByteArray, starts: Int64Array, width: int) -> pa.BinaryAr
 
 def _inline(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> npt.NDArray[np.void]:
     """Views that hold the values, each with the bytes after it in ``data``, which the cast does not look at."""
-    before = _VIEW.itemsize - _INLINE
-    if int(starts.min()) < before or int(starts.max()) + _INLINE > len(data):
-        data = np.concatenate((np.zeros(before, np.uint8), data, np.zeros(_INLINE, np.uint8)))
-        starts = starts + before
     # The four bytes before each value give way to its length.
-    views = strided_view(data, _VIEW.itemsize)[starts - before]
+    if int(starts.min()) >= _BEFORE and int(starts.max()) + _INLINE <= len(data):
+        views = strided_view(data, _VIEW.itemsize)[starts - _BEFORE]
+    else:
+        views = _views_at_ends(data, starts)
     views.view(np.int32)[::4] = lengths
+    return views
+
+
+def _views_at_ends(data: ByteArray, starts: Int64Array) -> npt.NDArray[np.void]:
+    """Views without lengths, some of them at the ends of ``data``: only the ends are copied, to have bytes around."""
+    first, last = np.zeros(_BEFORE, np.uint8), np.zeros(_INLINE, np.uint8)
+    at_end = (starts < _BEFORE) | (starts + _INLINE > len(data))
+    if len(data) <= 2 * _END:
+        return strided_view(np.concatenate((first, data, last)), _VIEW.itemsize)[starts]
+    views = np.empty(len(starts), _VIEW)
+    views[~at_end] = strided_view(data, _VIEW.itemsize)[starts[~at_end] - _BEFORE]
+    ends = np.concatenate((first, data[:_END], data[-_END:], last))
+    near = starts[at_end]
+    views[at_end] = strided_view(ends, _VIEW.itemsize)[np.where(near < _BEFORE, near, near - len(data) + 2 * _END)]
     return views
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,10 +15,11 @@ from commitlog_store.format.properties import decode_utf8
 from tests.store.columnar.record_blocks import odd_properties
 
 
+@pytest.mark.parametrize("size", [59, 64, 65, 200])
 @pytest.mark.parametrize("behind", [0, 1, 11, 12, 13])
-def test_values_of_every_length_around_the_inline_limit_are_gathered(behind: int) -> None:
+def test_values_of_every_length_around_the_inline_limit_are_gathered(behind: int, size: int) -> None:
     """12 bytes fit a view itself; at the end of the data there may be fewer than 12 bytes to fetch."""
-    data = np.arange(1, 60, dtype=np.uint8)
+    data = np.arange(1, size + 1, dtype=np.uint8)
     for length in range(20):
         end = len(data) - behind
         starts = np.array([0, 5, end - length], np.int64)
@@ -27,7 +30,20 @@ def test_values_of_every_length_around_the_inline_limit_are_gathered(behind: int
         assert found.to_pylist() == expected
 
 
-@given(st.binary(min_size=1, max_size=60), st.data())
+def test_short_values_at_the_ends_of_much_data_do_not_copy_it() -> None:
+    """The last record of a block most often has one there, and a block of many queues may be all of a log file."""
+    data = np.zeros(8 << 20, np.uint8)
+    starts = np.array([0, 1 << 20, len(data) - 2], np.int64)
+    tracemalloc.start()
+    try:
+        found = gather_binary(data, starts, np.array([3, 0, 2], np.int64))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()
+    assert found.to_pylist() == [bytes(3), b"", bytes(2)]
+
+
+@given(st.binary(min_size=1, max_size=120), st.data())
 def test_gathered_values_are_the_slices(raw: bytes, data: st.DataObject) -> None:
     values = data.draw(
         st.lists(
