@@ -32,6 +32,7 @@ import struct
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import compress, groupby, repeat
 from operator import attrgetter, eq
 from typing import NamedTuple, TypeAlias
@@ -289,11 +290,9 @@ class SavedEnds:
         magic, crc, generation, boot, device, inode, topics, queues, files = _HEADER.unpack_from(data)
         if magic != _MAGIC or crc != crc32(memoryview(data)[_AFTER_CRC:]):
             raise ValueError("not a whole file of saved ends")
-        directory = disk.stamp(os.path.join(store_path, CONSUME_QUEUE))
-        if directory is None or (directory.st_dev, directory.st_ino) != (device, inode):
-            raise ValueError("saved ends of another directory")
         self.generation: int = generation
         self.device: int = device
+        self._inode: int = inode
         # Whether an entry that was used may be compared and used again: a mapped write might have no time of its own.
         self.shows_all_writes = disk.shows_mapped_writes(device)
         self._boot: bytes = boot
@@ -313,9 +312,22 @@ class SavedEnds:
         if (len(self._row), self.first_queues[-1], self.first_files[-1]) != (topics, queues, files):
             raise ValueError("tables whose sizes contradict the header")
         self._names = list(self._row)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a look at the store. ``ValueError`` if the directory of its queues is not the one of these entries."""
+        directory = disk.stamp(self._root)
+        if directory is None or (directory.st_dev, directory.st_ino) != (self.device, self._inode):
+            raise ValueError("saved ends of another directory")
         self._last: tuple[int, SavedTopic | None] = (-1, None)
         self._compared: Unchanged | None = None
         self._looked_at_s = time.monotonic()
+
+    def again(self) -> SavedEnds:
+        """The same content for another look at the store, without what was compared. ``ValueError`` as above."""
+        found = copy(self)
+        found._begin()
+        return found
 
     @property
     def is_of_this_boot(self) -> bool:
@@ -534,7 +546,7 @@ def load_saved_ends(store_path: str, known: SavedEnds | None = None) -> SavedEnd
             return None
         found = known
         if found is None or found.generation != generation:
-            found = SavedEnds(store_path, disk.read_file(os.path.join(store_path, SAVED_ENDS), _LARGEST))
+            found = _read(store_path)
         mark = mark_if_readable(os.path.join(store_path, CHECKPOINT))
     except (OSError, CommitLogError, ValueError, struct.error):
         return None
@@ -542,6 +554,34 @@ def load_saved_ends(store_path: str, known: SavedEnds | None = None) -> SavedEnd
         return None
     # After a power cut a file may have newer bytes than its times say: its owner has not closed the store.
     return found if mark.closed or found.is_of_this_boot else None
+
+
+class _Kept(NamedTuple):
+    """What was read last, and of which file: the tasks of a Spark query each open the store that the one before has
+    read."""
+
+    path: str
+    stamp: tuple[int, ...]
+    saved: SavedEnds
+
+
+_kept: _Kept | None = None
+
+
+def _read(store_path: str) -> SavedEnds:
+    """The content of the file now. ``OSError``, ``CommitLogError``, ``ValueError``."""
+    global _kept  # noqa: PLW0603  # replaced as a whole
+    path, now_ns = os.path.join(store_path, SAVED_ENDS), time.time_ns()
+    file, kept = disk.stamp(path), _kept
+    if file is None:
+        raise ValueError("no file of saved ends")
+    stamp = file.st_dev, file.st_ino, file.st_size, file.st_ctime_ns
+    if kept is not None and (kept.path, kept.stamp) == (path, stamp):
+        return kept.saved.again()
+    found = SavedEnds(store_path, disk.read_file(path, _LARGEST))
+    # Only while a later change has another time.
+    _kept = _Kept(path, stamp, found.again()) if _proving(file, now_ns, file.st_dev) else None
+    return found
 
 
 def save_ends(

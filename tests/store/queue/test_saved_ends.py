@@ -444,6 +444,30 @@ def test_lost_ends_right_after_the_bounds_of_all_queues_compare_them_once(
         assert len(reader.lost_ends()) == 1
 
 
+def test_a_file_is_read_once_for_many_readers_and_again_once_it_has_changed(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task of a Spark query opens the store. What a reader compared is its own."""
+    file = closed / SAVED_ENDS
+    wait_for(lambda: time.time() - file.stat().st_ctime > OLD_ENOUGH_S)
+    first = load_saved_ends(str(closed))
+    assert first is not None
+    first.look()
+    read: list[str] = []
+    read_file = disk.read_file
+    monkeypatch.setattr(disk, "read_file", lambda path, *more: [read.append(path), read_file(path, *more)][1])
+    second = load_saved_ends(str(closed))
+    assert second is not None
+    assert second is not first
+    assert second.topics() == first.topics()
+    truncate(closed)
+    assert not second.compare().queues.all()
+    assert str(file) not in read
+    file.write_bytes(b"?" * file.stat().st_size)
+    assert load_saved_ends(str(closed)) is None
+    assert str(file) in read
+
+
 def test_lost_ends_do_not_rest_on_what_a_reader_saw_long_ago(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask_as("all together", monkeypatch)
     with StoreReader.open(closed) as reader:
