@@ -29,7 +29,7 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
-from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, Unchanged, load_saved_ends
+from commitlog_store.queue.saved_ends import Bools, SavedEnd, SavedEnds, Unchanged, load_saved_ends
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import CatalogView, QueueView
 
@@ -41,8 +41,8 @@ _LOOKED_AT_FIRST = 64
 _FEWEST_OF_ALL = 64
 # So long after a question that compared all saved ends, the next one may rest on it.
 _COMPARED_FOR_S = 1.0
-# Fewer places in the log are looked at one by one.
-_CHECKED_AT_ONCE = 16
+# Fewer queues are compared one by one.
+_COMPARED_AT_ONCE = 16
 
 
 class QueueCatalog:
@@ -318,42 +318,44 @@ class QueueCatalog:
         """The bounds of those queues that are as they were saved, and whose messages the log has."""
         asked = [key for key in queues if key not in self._queues]
         if len(asked) > max(saved.queue_count // 2, _FEWEST_OF_ALL):
-            return self._unchanged_of_all(saved, asked)
-        keys: list[tuple[str, int]] = []
-        ends: list[SavedEnd] = []
-        for key in asked:
-            end = saved.end_of(*key)
-            if end is not None and self._is_as_saved(saved, key, end):
-                keys.append(key)
-                ends.append(end)
-        held = _log_holds(self._commit_log, ends)
-        return {key: (end.start, end.end) for key, end, is_held in zip(keys, ends, held, strict=True) if is_held}
-
-    def _unchanged_of_all(
-        self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
-    ) -> dict[tuple[str, int], tuple[int, int]]:
-        """``_unchanged_of`` of so many queues that all entries are compared, in the steps that are quick for many."""
-        # Only a question in a state needs the topics as well: the next one may rest on it.
-        listed_by, self._listed_by = self._listed_by, None
-        if self._still is None:
-            same = saved.look_at_queues()
+            rows = saved.queue_rows_of(asked)
+            same = self._look_at_all(saved)[rows]
+        elif len(asked) >= _COMPARED_AT_ONCE:
+            rows = saved.queue_rows_of(asked)
+            same = saved.look_at(rows)
         else:
-            # The answer may be kept for a state that was asked for after the list.
-            same = (listed_by if listed_by is not None and self._still() else saved.look()).queues
-        rows = saved.queue_rows_of(queues)
-        places = np.flatnonzero((rows >= 0) & same[rows])
-        if saved.shows_all_writes or not self._unchanged:
-            self._compared = None if self._still is None else saved
-        else:
-            still = [
-                self._end_is_unchanged(saved, queues[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()
-            ]
+            return self._unchanged_of_few(saved, asked)
+        places = np.flatnonzero((rows >= 0) & same)
+        if not saved.shows_all_writes and self._unchanged:
+            self._compared = None
+            still = [self._end_is_unchanged(saved, asked[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()]
             places = places[np.array(still, np.bool_)]
-        ends = saved.ends_at(rows[places])
-        log = self._commit_log
+        ends, log = saved.ends_at(rows[places]), self._commit_log
         held = log.holds_all(ends.last_places, ends.last_sizes) & (ends.first_places >= log.min_offset)
         bounds = zip(ends.starts[held].tolist(), ends.ends[held].tolist(), strict=True)
-        return {queues[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
+        return {asked[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
+
+    def _unchanged_of_few(
+        self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """``_unchanged_of``, one by one."""
+        log, found = self._commit_log, {}
+        for key in queues:
+            end = saved.end_of(*key)
+            if end is None or end.first_place < log.min_offset or not self._is_as_saved(saved, key, end):
+                continue
+            if log.holds(end.last_place, end.last_size):
+                found[key] = end.start, end.end
+        return found
+
+    def _look_at_all(self, saved: SavedEnds) -> Bools:
+        """Of each entry of a queue, whether it holds. In a state, the next question may rest on it."""
+        listed_by, self._listed_by = self._listed_by, None
+        if self._still is None:
+            return saved.look_at_queues()
+        self._compared = saved
+        # The answer may be kept for a state that was asked for after the list.
+        return (listed_by if listed_by is not None and self._still() else saved.look()).queues
 
     def _is_as_saved(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
         """Whether nothing in a queue's directory has changed, as far as its entry and its last unit show."""
@@ -369,16 +371,6 @@ class QueueCatalog:
             or key not in self._unchanged
             or end.last_unit_is_unchanged(f"{self._topics.path}/{key[0]}/{key[1]}")
         )
-
-
-def _log_holds(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:
-    """Of each queue, whether the log has its last message, and has not lost its first ones."""
-    start = log.min_offset
-    if len(ends) < _CHECKED_AT_ONCE:
-        return [start <= end.first_place and log.holds(end.last_place, end.last_size) for end in ends]
-    places = np.array([(end.first_place, end.last_place, end.last_size) for end in ends], np.int64)
-    held: list[bool] = (log.holds_all(places[:, 1], places[:, 2]) & (places[:, 0] >= start)).tolist()
-    return held
 
 
 def log_end_by_queues(catalog: CatalogView, commit_log: CommitLog) -> int:

@@ -308,6 +308,7 @@ class SavedEnds:
         # The first queue of each topic, and the first file of each queue; then the number of all.
         self.first_queues = _firsts(self.topic_rows["queues"])
         self.first_files = _firsts(self.queue_rows["files"])
+        self._queue_firsts, self._file_firsts = np.array(self.first_queues), np.array(self.first_files)
         self._row = {name: row for row, name in enumerate(data[names_at:].decode().split(_BETWEEN_NAMES))}
         if (len(self._row), self.first_queues[-1], self.first_files[-1]) != (topics, queues, files):
             raise ValueError("tables whose sizes contradict the header")
@@ -424,14 +425,14 @@ class SavedEnds:
     def ends_at(self, rows: Rows) -> ManyEnds:
         """The entries in rows of the table of queues, of queues that have files."""
         queues = self.queue_rows[rows]
-        bases = self.file_rows["base"][np.array(self.first_files, np.int64)[rows]]
+        bases = self.file_rows["base"][self._file_firsts[rows]]
         columns = bases // UNIT_SIZE, queues["end"], queues["first_place"], queues["last_place"], queues["last_size"]
         return ManyEnds(*(column.astype(np.int64) for column in columns))
 
     def last_units_at(self, rows: Rows) -> list[LastUnit]:
         """``SavedEnd.last_unit`` in rows of the table of queues, of queues that have files."""
         queues = self.queue_rows[rows]
-        bases = self.file_rows["base"][np.array(self.first_files, np.int64)[rows + 1] - 1]
+        bases = self.file_rows["base"][self._file_firsts[rows + 1] - 1]
         columns = bases, queues["end"], queues["last_place"], queues["last_size"]
         return list(map(LastUnit._make, zip(*(column.tolist() for column in columns), strict=True)))
 
@@ -459,7 +460,8 @@ class SavedEnds:
         queues: list[Bools] = []
         for first in range(0, len(self._names), _COMPARED_AT_ONCE):
             stop = min(first + _COMPARED_AT_ONCE, len(self._names))
-            same_queues, of_topic = self._unchanged_in(first, stop)
+            same_queues = self._unchanged_at(np.arange(self.first_queues[first], self.first_queues[stop]))
+            of_topic = np.repeat(np.arange(stop - first), self.topic_rows["queues"][first:stop])
             paths = [f"{self._root}/{name}" for name in self._names[first:stop]]
             same_directories = self._are_same(paths, self.topic_rows[first:stop], _OF_DIRECTORY)
             same_topics = same_directories.copy()
@@ -472,31 +474,39 @@ class SavedEnds:
 
     def look_at_queues(self) -> Bools:
         """Compare all entries of queues, as they are now, and not those of their topics: whether each is the same."""
-        steps = range(0, len(self._names), _COMPARED_AT_ONCE)
-        return np.concatenate(
-            [self._unchanged_in(first, min(first + _COMPARED_AT_ONCE, len(self._names)))[0] for first in steps]
-        )
+        return self.look_at(np.arange(self.queue_count))
+
+    def look_at(self, rows: Rows) -> Bools:
+        """``look_at_queues`` of those in some rows of the table of queues; false for -1."""
+        same = np.zeros(len(rows), np.bool_)
+        known = np.flatnonzero(rows >= 0)
+        for first in range(0, len(known), _COMPARED_AT_ONCE):
+            some = known[first : first + _COMPARED_AT_ONCE]
+            same[some] = self._unchanged_at(rows[some])
+        return same
 
     def compare(self) -> Unchanged:
         """The last ``look``, or the first one: several questions of one look at a store rest on it."""
         return self.look() if self._compared is None else self._compared
 
-    def _unchanged_in(self, first: int, stop: int) -> tuple[Bools, Rows]:
-        """Of the queues of the topics in some rows, whether nothing has changed, and the topic of each among these."""
-        low, high = self.first_queues[first], self.first_queues[stop]
-        topics, queues = self.topic_rows[first:stop], self.queue_rows[low:high]
-        files = self.file_rows[self.first_files[low] : self.first_files[high]]
-        of_topic = np.repeat(np.arange(len(topics)), topics["queues"])
-        of_queue = np.repeat(np.arange(len(queues)), queues["files"])
-        root = self._root
-        topic_paths = [f"{root}/{name}" for name in self._names[first:stop]]
+    def _unchanged_at(self, rows: Rows) -> Bools:
+        """Of each queue in some rows, whether nothing in it has changed."""
+        queues = self.queue_rows[rows]
+        topics = np.searchsorted(self._queue_firsts, rows, side="right") - 1
+        counts = queues["files"].astype(np.int64)
+        of_queue = np.repeat(np.arange(len(rows)), counts)
+        # The files of a queue are neighbours in their table.
+        files = self.file_rows[
+            np.arange(len(of_queue)) + (self._file_firsts[rows] - np.cumsum(counts) + counts)[of_queue]
+        ]
+        root, names = self._root, self._names
         ids, bases = queues["queue_id"].tolist(), files["base"].tolist()
-        queue_paths = [f"{topic_paths[at]}/{one}" for at, one in zip(of_topic.tolist(), ids, strict=True)]
+        queue_paths = [f"{root}/{names[topic]}/{one}" for topic, one in zip(topics.tolist(), ids, strict=True)]
         file_paths = [f"{queue_paths[at]}/{base:020d}" for at, base in zip(of_queue.tolist(), bases, strict=True)]
         same_files = self._are_same(file_paths, files, _OF_FILE, files["size"].tolist())
         same_queues = self._are_same(queue_paths, queues, _OF_DIRECTORY)
         same_queues[of_queue[~same_files]] = False
-        return same_queues, of_topic
+        return same_queues
 
     def _are_same(
         self,

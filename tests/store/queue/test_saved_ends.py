@@ -323,13 +323,14 @@ def asked_again(reader: StoreReader) -> object:
         return str(error)
 
 
-# How queues are asked for: a few, many, and most queues of a store.
-WAYS = ["few", "many", "all together"]
+# How queues are asked for: a few, many one by one and together, and most queues of a store.
+WAYS = ["few", "many", "many together", "all together"]
 
 
 def ask_as(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_bounds, "_FEW", 1000 if way == "few" else 0)
     monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0 if way == "all together" else 1000)
+    monkeypatch.setattr(catalog, "_COMPARED_AT_ONCE", 0 if way == "many together" else 1000)
 
 
 @pytest.mark.parametrize("way", WAYS)
