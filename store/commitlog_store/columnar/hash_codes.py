@@ -33,6 +33,10 @@ _EVEN_BYTES = np.uint64(0x00FF_00FF_00FF_00FF)
 _EVEN_LANES = np.uint64(0x0000_FFFF_0000_FFFF)
 # The number of words hashed together where all texts are equally long: they stay in the processor's cache.
 _WORDS_AT_ONCE = 1 << 14
+# What is between topic and key in the text that the index hashes.
+_SIGN = "#"
+# Fewer topics are hashed one by one.
+_FEWEST_TOPICS = 16
 
 
 def string_hash_codes(texts: pa.StringArray) -> npt.NDArray[np.int32]:
@@ -56,10 +60,10 @@ def index_key_hashes(
 
     The hash code of a + b is that of a times 31^(units of b), plus that of b.
     """
-    prefixes = np.array([string_hash_code(topic + "#") & _MASK for topic in topics], np.uint32)
     hashes, units = _hashes_and_units(keys)
     if not len(hashes):
         return np.zeros(0, np.int32)
+    prefixes = _hashes_of_prefixes(topics)
     powers = np.full(int(units.max()) + 1, 31, np.uint32)
     powers[0] = 1
     powers = np.cumprod(powers, dtype=np.uint32)
@@ -68,6 +72,13 @@ def index_key_hashes(
     # numpy's abs leaves the smallest number as it is, like Java's; RocketMQ takes 0 for it.
     hashes_of_keys[hashes_of_keys < 0] = 0
     return hashes_of_keys
+
+
+def _hashes_of_prefixes(topics: Sequence[str]) -> _Hashes:
+    """The hash code of each topic with the sign after it. A block may have messages of ten thousand topics."""
+    if len(topics) < _FEWEST_TOPICS or not "".join(topics).isascii():
+        return np.array([string_hash_code(topic + _SIGN) & _MASK for topic in topics], np.uint32)
+    return _hashes_and_units(pa.array(topics, pa.string()))[0] * np.uint32(31) + np.uint32(ord(_SIGN))
 
 
 def _hashes_and_units(texts: pa.StringArray) -> tuple[_Hashes, Int64Array]:
