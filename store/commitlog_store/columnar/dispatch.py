@@ -29,9 +29,9 @@ Source: RocketMQ ``store/CommitLog.java`` (``checkMessageAndReturnSize``), ``sto
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,6 +121,51 @@ class QueueUnits(NamedTuple):
     queue_offsets: Int64Array
     units: npt.NDArray[np.void]
     light: bool = False
+
+
+class GroupedUnits:
+    """The units of many queues, one queue after the other in each array. A ``QueueUnits`` is made as it is asked for.
+
+    ``bounds`` are the rows at which the queues begin, and the number of all rows.
+    """
+
+    def __init__(
+        self,
+        queues: Sequence[tuple[str, int]],
+        light: Sequence[bool],
+        bounds: Sequence[int],
+        queue_offsets: Int64Array,
+        units: npt.NDArray[np.void],
+    ) -> None:
+        self.queues = queues
+        self.light = light
+        self.bounds = bounds
+        self.queue_offsets = queue_offsets
+        self.units = units
+
+    @classmethod
+    def of(cls, groups: Iterable[QueueUnits]) -> GroupedUnits:
+        """Groups that were made before; those without units are left out."""
+        some = [group for group in groups if len(group.units)]
+        offsets, units = [group.queue_offsets for group in some], [group.units for group in some]
+        return cls(
+            [group[:2] for group in some],
+            [group.light for group in some],
+            list(accumulate(map(len, units), initial=0)),
+            offsets[0] if len(some) == 1 else np.concatenate(offsets or [np.empty(0, np.int64)]),
+            units[0] if len(some) == 1 else np.concatenate(units or [np.empty(0, UNIT_FILE_DTYPE)]),
+        )
+
+    def __len__(self) -> int:
+        """The number of queues."""
+        return len(self.queues)
+
+    def __getitem__(self, number: int) -> QueueUnits:
+        rows = slice(self.bounds[number], self.bounds[number + 1])
+        return QueueUnits(*self.queues[number], self.queue_offsets[rows], self.units[rows], self.light[number])
+
+    def __iter__(self) -> Iterator[QueueUnits]:
+        return map(self.__getitem__, range(len(self)))
 
 
 def dispatch_requests(scan: RecordScan, delay_levels_ms: Sequence[int]) -> DispatchRequests:
@@ -227,14 +272,13 @@ def inner_batch_topics(scan: RecordScan, requests: DispatchRequests) -> list[str
     return sorted({requests.topics[code] for code in requests.topic_codes[flagged].tolist()})
 
 
-def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
+def units_by_queue(requests: DispatchRequests) -> GroupedUnits:
     """The units of every queue that gets any, in order of topic code and queue id.
 
     Each queue comes once, or, when it gets messages of its own and light units, once for each, its own first.
     """
     if len(requests) == 1 and requests.light is None:
-        yield from _unit_of_one(requests)
-        return
+        return GroupedUnits.of(_unit_of_one(requests))
     rows = np.flatnonzero(requests.has_unit)
     topic_codes, queue_ids = requests.topic_codes[rows], requests.queue_ids[rows]
     queue_offsets = requests.queue_offsets[rows]
@@ -248,7 +292,7 @@ def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
         queue_ids = np.concatenate((queue_ids, light.queue_ids))[log_order]
         queue_offsets = np.concatenate((queue_offsets, light.queue_offsets))[log_order]
     if not len(rows):
-        return
+        return GroupedUnits.of(())
     units = np.empty(len(rows), UNIT_FILE_DTYPE)
     for name, values in (
         ("physical_offset", requests.physical_offsets),
@@ -263,10 +307,13 @@ def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
         group, units, queue_offsets = group[order], units[order], queue_offsets[order]
         topic_codes, queue_ids = topic_codes[order], queue_ids[order]
         bounds[1:1] = (np.flatnonzero(group[1:] != group[:-1]) + 1).tolist()
-    for start, stop in pairwise(bounds):
-        code, is_light = (int(topic_codes[start]), 0) if light is None else divmod(int(topic_codes[start]), 2)
-        topic, queue_id = requests.topics[code], int(queue_ids[start])
-        yield QueueUnits(topic, queue_id, queue_offsets[start:stop], units[start:stop], bool(is_light))
+    firsts = bounds[:-1]
+    codes, are_light = topic_codes[firsts], np.zeros(len(firsts), np.bool_)
+    if light is not None:
+        codes, are_light = codes >> 1, (codes & 1).astype(np.bool_)
+    topics = [requests.topics[code] for code in codes.tolist()]
+    queues = list(zip(topics, queue_ids[firsts].tolist(), strict=True))
+    return GroupedUnits(queues, are_light.tolist(), bounds, queue_offsets, units)
 
 
 def _unit_of_one(requests: DispatchRequests) -> Iterator[QueueUnits]:

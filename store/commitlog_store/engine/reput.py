@@ -68,7 +68,7 @@ class BuildConsumeQueue:
 
     def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
         del entries
-        groups = list(units_by_queue(requests))
+        groups = units_by_queue(requests)
         return lambda: self._queues.append(groups)
 
 

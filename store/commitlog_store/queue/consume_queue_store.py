@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commitlog_store.columnar.dispatch import QueueUnits
+from commitlog_store.columnar.dispatch import GroupedUnits, QueueUnits
 from commitlog_store.errors import (
     CorruptConsumeQueue,
     NotAStore,
@@ -312,9 +312,9 @@ class ConsumeQueueStore:
                     self._file_size = size
                     return
 
-    def append(self, groups: Iterable[QueueUnits]) -> None:
+    def append(self, groups: GroupedUnits | Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
-        for given in self._append_next(list(groups)):
+        for given in self._append_next(groups if isinstance(groups, GroupedUnits) else GroupedUnits.of(groups)):
             group = self.deleted.left(given)
             if group is None:
                 continue
@@ -326,21 +326,29 @@ class ConsumeQueueStore:
                 writer = self._positioned(group.topic, group.queue_id)
                 writer.append(group.queue_offsets, group.units)
 
-    def _append_next(self, groups: Sequence[QueueUnits]) -> list[QueueUnits]:
+    def _append_next(self, groups: GroupedUnits) -> list[QueueUnits]:
         """``ConsumeQueueWriter.append_next`` of many queues; the groups that are left. ``StoreIOError``."""
         others: list[QueueUnits] = []
+        bounds, data = groups.bounds, groups.units.tobytes()
+        offsets = groups.queue_offsets[bounds[:-1]]
+        lasts = groups.queue_offsets[np.array(bounds[1:], np.int64) - 1]
+        follow_one_another = (lasts - offsets + 1 == np.diff(bounds)).tolist()
+        starts = offsets.tolist()
         for first in range(0, len(groups), _APPENDED_AT_ONCE):
             with self._lock:
                 self._unsettle()
                 has_deleted = not self.deleted.is_empty
-                for group in groups[first : first + _APPENDED_AT_ONCE]:
-                    writer = None if group.light else self._writers.get((group.topic, group.queue_id))
+                for number in range(first, min(first + _APPENDED_AT_ONCE, len(groups))):
+                    is_plain = follow_one_another[number] and not groups.light[number]
+                    writer = self._writers.get(groups.queues[number]) if is_plain else None
                     if (
                         writer is None
-                        or (has_deleted and self.deleted.left(group) is not group)
-                        or not writer.append_next(group.queue_offsets, group.units)
+                        or (has_deleted and self.deleted.left(group := groups[number]) is not group)
+                        or not writer.append_next(
+                            starts[number], data[bounds[number] * UNIT_SIZE : bounds[number + 1] * UNIT_SIZE]
+                        )
                     ):
-                        others.append(group)
+                        others.append(groups[number])
         return others
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:

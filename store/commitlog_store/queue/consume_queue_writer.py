@@ -179,27 +179,27 @@ class ConsumeQueueWriter:
         self._write(first, units)
         self.next_offset, self.pads = first + len(units), False
 
-    def append_next(self, offsets: npt.NDArray[np.int64], units: Units) -> bool:
-        """``append`` of own units that follow those of the file that was written last, and fit in it; else False.
+    def append_next(self, start: int, data: bytes) -> bool:
+        """``append`` of own units from an offset on, as their bytes, that follow those of the file that was written
+        last, and fit in it; else False.
 
         Most units of a dispatch come here: it takes a third of what ``append`` takes. ``StoreIOError``.
         """
-        start, count = self.next_offset, len(offsets)
-        if start is None or not count or offsets[0] != start or offsets[-1] - start + 1 != count:
+        if start != self.next_offset:
             return False
         base, path = self._last_file
-        at, size = start * UNIT_SIZE - base, count * UNIT_SIZE
+        at, size = start * UNIT_SIZE - base, len(data)
         if base < 0 or not 0 <= at <= self._file_size - size:
             return False
         try:
             descriptor = self._open_files.get(path)
             self.has_own = self.has_changed = True
-            disk.write_at(descriptor, units.tobytes(), at)
+            disk.write_at(descriptor, data, at)
         except OSError as error:
             raise StoreIOError("write", path=path, cause=error) from error
         self.dirty.add(path)
         self._dirty_bytes += size
-        self.next_offset, self.pads = start + count, False
+        self.next_offset, self.pads = start + size // UNIT_SIZE, False
         return True
 
     def _warn_of_restart(self, offsets: npt.NDArray[np.int64], units: Units) -> None:
