@@ -31,9 +31,11 @@ class MasterLink:
         request_offset: int,
         frames: FrameReader,
         master_epoch: int | None,
+        timeout_s: float,
     ) -> None:
-        """Use ``connect``."""
+        """Use ``connect``. The connection does not block; ``timeout_s`` is how long a master may take nothing."""
         self._socket = connection
+        self._timeout_s = timeout_s
         self._hangup = hangup
         self.request_offset = request_offset
         # The epoch that the master's hello gave; None without a hello.
@@ -76,7 +78,10 @@ class MasterLink:
                 master_epoch = say_hello(connection, token=security.token, epoch=epoch, timeout_s=timeout_s)
             connection.settimeout(timeout_s)
             connection.sendall(encode_offset(request_offset))
-            return cls(connection, hangup, request_offset, frames, master_epoch)
+            # With a timeout, each call polls before it acts, and releases the interpreter's lock twice: dispatch, which
+            # a sync has just woken, takes it before an acknowledgement is sent.
+            connection.setblocking(False)
+            return cls(connection, hangup, request_offset, frames, master_epoch, timeout_s)
         except ssl.SSLError as error:
             hangup.close()
             raise PeerRefused(f"TLS with the master at {address} failed: {error}.") from error
@@ -91,7 +96,10 @@ class MasterLink:
         """
         if not self.has_more(wait_s):
             return False
-        size = self._socket.recv_into(self._buffer)
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except (BlockingIOError, ssl.SSLWantReadError):  # of TLS, a part of a record
+            return False
         if not size:
             raise ConnectionResetError("The master closed the connection")
         self.received_at = time.monotonic()
@@ -106,7 +114,15 @@ class MasterLink:
 
     def acknowledge(self, offset: int) -> None:
         """Say that everything before ``offset`` is here. ``OSError``."""
-        self._socket.sendall(encode_offset(offset))
+        data = encode_offset(offset)
+        try:
+            count = self._socket.send(data)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            count = 0
+        if count < len(data):  # the master does not read
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(data[count:])
+            self._socket.setblocking(False)
         self.sent_at = time.monotonic()
 
     def close(self) -> None:
