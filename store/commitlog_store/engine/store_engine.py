@@ -94,8 +94,8 @@ class StoreEngine(Subject):
         self.reput = reput = _reput_service(log, config, others, self.waiters, on_full, is_sync=is_sync)
 
         def message_arrived() -> None:
-            """Wake dispatch and slaves' threads that are idle."""
-            if reput.idle:
+            """Wake dispatch, if it is idle and may dispatch something, and slaves' threads that are idle."""
+            if reput.idle and reput.undispatched_bytes:
                 wake_reput.set()
             wake_slaves()
 
