@@ -220,6 +220,8 @@ class HAConnection:
         file = self._file_at(start)
         most = min(max(_MOST_BYTES, self._batch_size), _MOST_FRAMES * self._batch_size)
         stop = min(end, file.base + file.capacity, start + most)
+        if stop <= start:
+            raise _Dropped(f"{file.path} holds {file.capacity} bytes: another program has cut it")
         if self._identity.security.as_master is None:
             body = file.span(start - file.base, stop - file.base).data
         else:  # TLS reads the bytes in this process, where those of a truncated file would be SIGBUS

@@ -175,6 +175,21 @@ def test_a_slave_whose_file_retention_removes_is_dropped_by_name(
             assert str(tmp_path / "commitlog") in caplog.text
 
 
+def test_a_file_that_another_program_cuts_ends_the_connection_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_master(tmp_path) as store:
+        fill(store)
+        store.flush()
+        store.dispatch()
+        first = tmp_path / "commitlog" / f"{0:020d}"
+        os.truncate(first, 5_000)
+        with ScriptedSlave(store.ha_address, 1) as slave:
+            assert slave.was_closed()
+            assert slave.end == 5_000
+        assert f"{first} holds " in caplog.text
+
+
 def test_a_slave_that_asks_for_what_retention_has_removed_gets_heartbeats_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
