@@ -44,9 +44,10 @@ class Durability:
 
     def wait(self, end: int) -> tuple[PutMessageStatus, str]:
         """Wait until the log is safe up to ``end``. Returns the status, and why it is not PUT_OK."""
-        self._on_written()
         if not self._replicas.waits:
+            self._on_written()
             return self._await_flush(end)
+        self._replicas.offer(is_alone=not self._sync or self._group_commit.is_free(self._timeout_s))
         began = time.monotonic()
         refusal = self._replicas.refusal(end)
         flushed = self._await_flush(end) if self._sync else OK_STATUS

@@ -136,12 +136,16 @@ class GroupCommitService:
         """How many puts wait for a sync that has not begun."""
         return len(self._requests)
 
+    def is_free(self, timeout_s: float) -> bool:
+        """Whether no put waits and no thread syncs: then a put with that timeout syncs by itself."""
+        return not self._requests and self._flusher.is_free(timeout_s)
+
     def flush_to(self, end: int, timeout_s: float) -> bool:
         """Return when everything up to ``end`` is on the device; False after ``timeout_s`` seconds.
 
         ``StoreIOError`` if the sync failed; then no position moved (invariant 2).
         """
-        if self._flusher.flushed_where < end and not self._requests and self._flusher.is_free(timeout_s):
+        if self._flusher.flushed_where < end and self.is_free(timeout_s):
             self._flusher.flush()
         if self._flusher.flushed_where < end:
             request = _Request(end)

@@ -27,6 +27,9 @@ class Slave(Protocol):
     def follows(self) -> bool:
         """Whether it has asked for the log, and can be sent what it lacks."""
 
+    def offer(self, *, at_once: bool) -> None:
+        """Have it sent what the log has grown by, ``at_once`` by the calling thread if that does not wait."""
+
 
 class _Request:
     """A put that waits until the slaves have the log up to ``end``."""
@@ -76,6 +79,16 @@ class GroupTransferService:
         for request in list(self._requests):
             if request.end <= where:
                 request.wakeup.set()
+
+    def offer(self, *, is_alone: bool) -> None:
+        """Before ``wait``: have the slaves sent what was appended.
+
+        The thread of a put that is alone sends by itself, which spares it a change of threads. The bytes of several
+        puts are sent together, by the threads of the connections.
+        """
+        at_once = is_alone and not self._requests
+        for slave in self._slaves():
+            slave.offer(at_once=at_once)
 
     def refusal(self, end: int) -> tuple[PutMessageStatus, str] | None:
         """SLAVE_NOT_AVAILABLE if too few slaves are connected, and near enough to ``end``, to be waited for."""

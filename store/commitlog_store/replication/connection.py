@@ -11,7 +11,6 @@ Source: RocketMQ ``store/ha/HAConnection.java``, ``store/ha/DefaultHAConnection.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import select
 import socket
@@ -20,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+
+import numpy as np
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.stats import SlaveState
@@ -40,6 +41,8 @@ _MOST_FRAMES = 128
 _RECEIVED_SIZE = 4096
 # In place of an offset: the thread does not wait for an append.
 _BUSY = 1 << 63
+# The thread may wait for an append, or not.
+_UNKNOWN = -1
 # A connection that has ended waits for its thread to be ended.
 _ENDED_S = 3_600.0
 # How long TLS and the hello may take.
@@ -94,7 +97,8 @@ class HAConnection:
         self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
         self._housekeeping_s = config.ha_housekeeping_interval / _MS
         self._identity = identity
-        self._is_secured = identity.security.as_master is None
+        # Whether it has no TLS.
+        self._is_plain = self._is_secured = identity.security.as_master is None
         # Whether its first number may be a request: RocketMQ's slaves have no hello.
         self._may_ask = not identity.asks_for_hello
         self._on_acknowledged = on_acknowledged
@@ -106,6 +110,10 @@ class HAConnection:
         # The next byte to be sent. A slave that asked for bytes that retention has removed is sent none.
         self._position = -1
         self._lacks_files = False
+        # Taken to send, and to close what sending uses: by this connection's thread, or by that of a put.
+        self._sending = threading.Lock()
+        # Whether a put sends, or was interrupted while it did: then it is not known how much the socket has taken.
+        self._unsettled = False
         # Frames that the socket has not taken yet, and the file that they are from.
         self._frames: list[bytes | memoryview] = []
         self._file: MappedFile | None = None
@@ -137,11 +145,59 @@ class HAConnection:
         behind = self._log.committed_where - self.ack_offset if self._position >= 0 else -1
         return SlaveState(self.address, self._request_offset, self.ack_offset, self._position, behind)
 
+    def offer(self, *, at_once: bool) -> None:
+        """The log has grown: have the slave sent that, if the connection's thread waits for it.
+
+        ``at_once``: by the calling thread, if it is little and the socket takes all of it.
+        """
+        if self.idle_at >= self._log.committed_where:
+            return
+        is_sent = False
+        try:
+            is_sent = at_once and self._send_at_once()
+        finally:
+            if not is_sent:
+                self.wake()
+
+    def _send_at_once(self) -> bool:
+        """Send the last bytes of the log on a thread of the program, which a signal handler may interrupt; whether all
+        of them are sent.
+
+        A frame that may have been sent, and of which nothing is known, ends the connection; the slave connects again.
+        """
+        if self._sending.locked():
+            return False
+        with self._sending:
+            file, start, end = self._file, self._position, self._log.committed_where
+            if self._unsettled or self._frames or file is None or not self._is_plain:
+                return False
+            if start >= end:
+                return True  # the connection's thread was quicker
+            if end - start > self._batch_size or not file.base <= start < end <= file.base + file.capacity:
+                return False
+            self._unsettled = True
+            try:
+                self._send_frames()
+            except (OSError, CommitLogError, _Dropped) as error:
+                if isinstance(error, OSError) and error.errno is None:
+                    raise  # a signal handler's
+                self._unsettled = False
+                return False  # the connection's thread meets it, too
+            self.idle_at = self._position
+            self._unsettled = False
+            return not self._frames
+
     def wake(self) -> None:
         """The log has grown, or the connection is to end."""
         self.idle_at = _BUSY
-        with self._waking, contextlib.suppress(OSError):  # closed, or full of wakes that it has not seen yet
-            self._wake_writer.send(b"\0")
+        try:
+            with self._waking:
+                self._wake_writer.send(b"\0")
+        except OSError:  # closed, or full of wakes that it has not seen yet
+            pass
+        except BaseException:  # a signal handler's, in a put: the next one wakes again
+            self.idle_at = _UNKNOWN
+            raise
 
     def stop(self) -> None:
         """Do nothing after the current step, which ends at once; then the caller ends the thread, and closes."""
@@ -194,19 +250,25 @@ class HAConnection:
 
     def _send(self) -> bool:
         """Give the socket frames; whether it may take more at once."""
+        with self._sending:
+            if self._unsettled:
+                raise _Dropped("a signal handler interrupted a put that sent to it")
+            return self._send_frames()
+
+    def _send_frames(self) -> bool:
+        """``_send`` with the lock taken."""
         if not self._frames:
             self._make_frames()
         if not self._frames:
             return False
         try:
             # TLS takes one piece at a time.
-            is_plain = self._identity.security.as_master is None
-            count = self._peer.sendmsg(self._frames) if is_plain else self._peer.send(self._frames[0])
+            count = self._peer.sendmsg(self._frames) if self._is_plain else self._peer.send(self._frames[0])
         except (BlockingIOError, ssl.SSLWantWriteError):
             return False
         self._wrote_at = self._clock()
         self._frames = _after(self._frames, count)
-        return True
+        return bool(self._frames) or self._position < self._log.committed_where
 
     def _make_frames(self) -> None:
         """Frames of the bytes after ``_position``, of one file; a heartbeat if nothing was sent for long."""
@@ -222,10 +284,12 @@ class HAConnection:
         stop = min(end, file.base + file.capacity, start + most)
         if stop <= start:
             raise _Dropped(f"{file.path} holds {file.capacity} bytes: another program has cut it")
-        if self._identity.security.as_master is None:
+        if self._is_plain and stop - start > self._batch_size:
             body = file.span(start - file.base, stop - file.base).data
-        else:  # TLS reads the bytes in this process, where those of a truncated file would be SIGBUS
-            body = memoryview(file.read(start - file.base, stop - start))
+        else:  # a copy: cheaper for few bytes; TLS reads them in this process, where a truncated file would be SIGBUS
+            copy = np.empty(stop - start, np.uint8)
+            file.read_into(copy, start - file.base)
+            body = copy.data
         frames: list[bytes | memoryview] = []
         for at in range(0, stop - start, self._batch_size):
             piece = body[at : at + self._batch_size]
@@ -350,9 +414,10 @@ class HAConnection:
     def close(self) -> None:
         """Close the sockets and the file; for the connection's own thread, or when that has ended."""
         self._ended = True
-        self._frames = []
-        self._close_file()
-        self._hangup.close()
+        with self._sending:
+            self._frames = []
+            self._close_file()
+            self._hangup.close()
         with self._waking:
             self._wake_reader.close()
             self._wake_writer.close()

@@ -91,8 +91,7 @@ class HAService(Subject):
     def notify(self) -> None:
         """The log has grown: wake the slaves' threads that wait for that. Called after each append."""
         for connection in self.connections:
-            if connection.idle_at < self._log.committed_where:
-                connection.wake()
+            connection.offer(at_once=False)
 
     def workers(self) -> Sequence[HAService]:
         """The service itself: slaves come and leave, and their threads with them."""
