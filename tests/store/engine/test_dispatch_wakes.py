@@ -31,7 +31,7 @@ def test_a_message_that_is_not_on_the_device_does_not_wake_dispatch(
     ):
         engine = parts_of(store).engine
         put_ok(store)
-        wait_for(lambda: engine.reput.idle)
+        wait_for(lambda: engine.reput.idle and not engine.reput.undispatched_bytes)
         (dispatch,) = (one._wakeup for one in engine.workers() if one._service is engine.reput)
         monkeypatch.setattr(Wakeup, "set", noted)
         gate.shut()
