@@ -37,6 +37,11 @@ def receive(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
+def acknowledge_all(link: MasterLink, count: int) -> None:
+    for offset in range(count):
+        link.acknowledge(offset)
+
+
 def acknowledge_for_ever(link: MasterLink) -> None:
     while True:
         link.acknowledge(1)
@@ -47,7 +52,7 @@ def test_acknowledgements_arrive_whole_and_in_order_at_a_master_that_reads_late(
     with connect(master, 60.0) as link, ThreadPoolExecutor() as threads:
         peer, _ = master.accept()
         with peer:
-            acknowledging = threads.submit(lambda: [link.acknowledge(offset) for offset in range(count)])
+            acknowledging = threads.submit(acknowledge_all, link, count)
             said = receive(peer, (count + 1) * OFFSET_SIZE)
             acknowledging.result()
             assert not link.has_more()
