@@ -32,7 +32,7 @@ class Durability:
         state: RunningState,
         on_written: Callable[[], None],
     ) -> None:
-        """``on_written`` is called before the wait: slaves are sent the bytes while the device works."""
+        """``on_written`` is called before a wait for the device alone. Slaves get the bytes while the device works."""
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._timeout_s = config.sync_flush_timeout / _MS
         self._group_commit = group_commit
