@@ -84,6 +84,19 @@ class AllocateMappedFileService:
 
     def make(self, path: str, size: int, /) -> None:
         """The file at ``path``, now. ``DiskFull``, ``StoreIOError``, ``TimeoutError``."""
+        deadline = time.monotonic() + self._timeout_s
+        with self._lock:
+            # The first one may be being created now, ahead of this need.
+            is_begun = (path, size) in self._wanted[:1]
+        try:
+            self._make_by(deadline, path, size)
+        except CommitLogError:
+            if not is_begun:
+                raise
+            # It may have failed on what was mended since.
+            self._make_by(deadline, path, size)
+
+    def _make_by(self, deadline: float, path: str, size: int) -> None:
         with self._lock:
             self._failures.pop(path, None)
             if (path, size) not in self._wanted and disk.exists(path):
@@ -92,7 +105,6 @@ class AllocateMappedFileService:
                 # The first one may be being created now; this one goes before all others.
                 self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]
         self._wakeup.set()
-        deadline = time.monotonic() + self._timeout_s
         while (path, size) in self._wanted and (left := deadline - time.monotonic()) > 0:
             self._made.wait(left)
         with self._lock:

@@ -13,6 +13,8 @@ from commitlog_store.errors import DiskFull
 from commitlog_store.files import disk
 from commitlog_store.files.frame_space import FrameSpace
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.files.mapped_file_writer import make_file
+from commitlog_store.recovery import allocate
 from commitlog_store.recovery.allocate import AllocateMappedFileService
 from commitlog_store.threads.wakeup import Wakeup
 from tests.support.waiting import WAIT_LIMIT_S
@@ -126,6 +128,43 @@ def test_a_full_disk_is_reported_to_the_put_that_needs_the_file(
             files.writable()
     assert files.writable().base == 0  # space is available again
     files.close()
+
+
+def test_a_put_is_not_refused_for_what_failed_before_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk had no space, or the process no descriptors, when the service began to make the put's file ahead."""
+    begun, put_came, put_ended = threading.Event(), threading.Event(), threading.Event()
+    wakeup = Wakeup()
+    monkeypatch.setattr(wakeup, "set", put_came.set)
+    service = AllocateMappedFileService(WAIT_LIMIT_S, wakeup, warm=False)
+    attempts: list[str] = []
+
+    def fail_once(path: str, size: int, *, warm: bool) -> None:
+        attempts.append(path)
+        if len(attempts) > 1:
+            make_file(path, size, warm=warm)
+            return
+        put_came.clear()
+        begun.set()
+        put_came.wait(WAIT_LIMIT_S)
+        raise DiskFull("make", path=path, cause=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), advice="")
+
+    def work_until_the_put_has_ended() -> None:
+        while not put_ended.wait(0.001):
+            work(service)
+
+    monkeypatch.setattr(allocate, "make_file", fail_once)
+    file = tmp_path / f"{0:020d}"
+    service.prepare(str(file), _SIZE)
+    thread = threading.Thread(target=work_until_the_put_has_ended)
+    thread.start()
+    begun.wait(WAIT_LIMIT_S)
+    try:
+        service.make(str(file), _SIZE)
+    finally:
+        put_ended.set()
+        thread.join(WAIT_LIMIT_S)
+    assert len(attempts) == 2
+    assert file.stat().st_size == _SIZE
 
 
 def test_the_file_that_a_put_needs_goes_before_those_made_ahead(tmp_path: Path) -> None:
