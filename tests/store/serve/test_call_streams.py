@@ -48,13 +48,16 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture(autouse=True)
 def streams(monkeypatch: pytest.MonkeyPatch) -> list[CallStream]:
-    """Every stream that a client opens. The calls of a test follow each other closely, however slow the machine is."""
+    """Every stream that a client asks for: a server's refusal comes while it is opened, or with its first call.
+
+    The calls of a test follow each other closely, however slow the machine is.
+    """
     opened: list[CallStream] = []
 
     class Noted(CallStream):
         def __init__(self, client: flight.FlightClient, options: flight.FlightCallOptions, seconds: float) -> None:
-            super().__init__(client, options, seconds)
             opened.append(self)
+            super().__init__(client, options, seconds)
 
     monkeypatch.setattr(session, "_RUN_SECONDS", 600.0)
     monkeypatch.setattr("commitlog_store.remote.connection.CallStream", Noted)
