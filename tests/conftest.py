@@ -69,6 +69,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen, others = todays(items)
         config.hook.pytest_deselected(items=others)
         items[:] = sorted(chosen, key=lambda item: place_of(item.nodeid))
+    elif hasattr(config, "workerinput"):  # one of several workers
+        from tests.support.sharing_out import places_in_turn
+
+        places = places_in_turn(dict.fromkeys(map(_module_of, items)))
+        items.sort(key=lambda item: places[_module_of(item)])
+
+
+def _module_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,8 @@
-"""How pytest-xdist shares the tests out: those that start Spark as two long ones, the others one after another."""
+"""How pytest-xdist shares the tests out: those that start Spark as two long ones, the others from each room in turn."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from xdist.scheduler import LoadScopeScheduling
 
@@ -49,8 +51,26 @@ _SINK = (
 WITH_SPARK = (*_PROGRAMS, *_SOURCE, *_SINK)
 
 
+def places_in_turn(modules: Iterable[str]) -> dict[str, float]:
+    """The place of each module: those with Spark, which are long, come first, and the rooms take turns.
+
+    The tests of a room are alike: they compute, or they wait for a server, or for a process. While some wait, others
+    compute, so no worker has a room to itself, and each room lasts from the beginning to the end of the run.
+    """
+    places: dict[str, float] = {}
+    rooms: dict[str, list[str]] = {}
+    for module in modules:
+        if module.startswith(WITH_SPARK):
+            places[module] = -1.0
+        else:
+            rooms.setdefault(module.rpartition("/")[0], []).append(module)
+    for room in rooms.values():
+        places |= {module: number / len(room) for number, module in enumerate(room)}
+    return places
+
+
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """``make test``: modules go to whichever worker is free, as collected: those with Spark, which are long, early."""
+    """``make test``: modules go to whichever worker is free, in their order: see ``places_in_turn``."""
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
