@@ -47,8 +47,11 @@ def test_a_name_node_that_refuses_connections_is_named_with_the_reason(call: Cal
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_name_node_that_never_answers_is_an_error_in_time(call: Callable[[ObjectStore], object], silent: int) -> None:
+def test_a_name_node_that_never_answers_is_an_error_in_time(
+    call: Callable[[ObjectStore], object], silent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """hdfs-native itself would wait without end."""
+    monkeypatch.setattr(hdfs_client, "_CLEANING_S", 0.2)
     objects = ObjectStore.open(f"hdfs://127.0.0.1:{silent}/a", retry_timeout_s=0.5)
     with pytest.raises(ArchiveFailed, match=rf"hdfs://127\.0\.0\.1:{silent}/a/.*: no answer within 0.5 s"):
         call(objects)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.engine import disk_watermark
 from commitlog_store.testing import parts_of
 from tests.support.small_disks import fill_up, mount_ext4, mount_tmpfs
 from tests.support.waiting import wait_for
@@ -22,6 +23,7 @@ _CONFIG = MessageStoreConfig(
 
 def main(mount: Path) -> None:
     """A disk of which root keeps a half; then a store with a disk for each of its directories."""
+    disk_watermark._INTERVAL_SECONDS = 0.05
     for name in ("ext4", "root"):
         (mount / name).mkdir()
     fault = mount_ext4(mount / "image", mount / "ext4", mebibytes=64, reserved_percent=50)

@@ -12,6 +12,7 @@ from commitlog_store import MessageStore
 from commitlog_store.errors import PeerRefused, ReplicaStore
 from commitlog_store.follower.promote import promote
 from commitlog_store.format.ha_transfer import encode_offset
+from commitlog_store.replication import epoch_reporter
 from commitlog_store.replication.epoch_reporter import EpochReporter
 from commitlog_store.replication.handshake import Security, answer_hello
 from commitlog_store.replication.peer import MasterAddress
@@ -113,7 +114,10 @@ def _promoted(tmp_path: Path, settings: dict[str, str]) -> str:
     return address
 
 
-def test_an_old_master_that_returns_is_told_and_takes_no_more_messages(tmp_path: Path, tokens: dict[str, str]) -> None:
+def test_an_old_master_that_returns_is_told_and_takes_no_more_messages(
+    tmp_path: Path, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_reporter, "_INTERVAL_S", 0.1)
     settings = {"ha_token_file": tokens["one"]}
     address = _promoted(tmp_path, settings)
     with master_of(tmp_path / "mirror", **settings) as new:

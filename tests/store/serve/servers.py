@@ -11,11 +11,14 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.flight as flight
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.reader import OnDamage
+from commitlog_store.remote import consumer as remote_consumer
+from commitlog_store.remote import session
 from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION
 from commitlog_store.serve.call_limits import CallLimits
 from commitlog_store.serve.flight_server import StoreServer
@@ -23,6 +26,9 @@ from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def _open(path: str, on_damage: OnDamage) -> StoreReader:
@@ -53,6 +59,13 @@ def served(
     finally:
         server.shutdown()
         server.close()
+
+
+def shorten_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that writes asks a server again that does not answer, or leaves it, after a part of a second."""
+    monkeypatch.setattr(session, "_FIRST_ATTEMPT_SECONDS", 0.5)
+    monkeypatch.setattr(session, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(remote_consumer, "CLOSE_SECONDS", 0.2)
 
 
 class ServeProcess:

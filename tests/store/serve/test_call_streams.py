@@ -242,7 +242,7 @@ def test_attached_rows_are_checked(store: MessageStore, monkeypatch: pytest.Monk
 def test_an_interrupted_call_leaves_its_answer_to_no_other(
     store: MessageStore, streams: list[CallStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_FIRST_ATTEMPT_SECONDS", 2.0)
+    monkeypatch.setattr(session, "_FIRST_ATTEMPT_SECONDS", 0.5)
     with served(owned=store) as url, TcpProxy(int(url.rpartition(":")[2])) as proxy, connect(proxy.url) as remote:
         _put(remote, 0, 1)
         proxy.lose_answers = True

@@ -222,7 +222,7 @@ def test_a_reader_that_is_refused_comes_again_until_its_deadline(store: Path) ->
 def test_a_reader_that_stops_reading_is_cut_off_and_one_of_this_package_continues(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with served(store, limits=CallLimits(call_timeout_s=2.0)) as url:
+    with served(store, limits=CallLimits(call_timeout_s=1.0)) as url:
         with stalled(url, 1) as streams:
             wait_for(lambda: "the client did not read on in time" in caplog.text)
             with pytest.raises(flight.FlightError):

@@ -11,6 +11,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.remote import put_wire
 from tests.store.cli.commands import SCRIPT, ended, plain
-from tests.store.serve.servers import ServeProcess, served
+from tests.store.serve.servers import ServeProcess, served, shorten_waits
 from tests.support import quick_programs
 from tests.support.long_runs import LONG_RUN_S, Progress, part_of
 from tests.support.programs import child_environment
@@ -135,9 +136,22 @@ def test_what_only_the_owner_decides_is_refused(both: Both, option: str) -> None
     assert "It is for a directory: at an address, the server owns the store" in plain(done.stderr)
 
 
+# The command, which asks a server that does not answer again, or leaves it, after a part of a second.
+_SOON_AGAIN = (
+    sys.executable,
+    "-c",
+    """
+from commitlog_store.cli import main
+from commitlog_store.remote import session
+session._FIRST_ATTEMPT_SECONDS = session.CLOSE_SECONDS = 0.3
+main()
+""",
+)
+
+
 def test_lines_whose_answer_is_not_waited_for_are_named(both: Both) -> None:
     with TcpProxy(int(both.url.rpartition(":")[2])) as proxy:
-        command = [SCRIPT, "produce", proxy.url, "-t", "typed", "--queue", "0", "--json", "--batch-size", "3"]
+        command = [*_SOON_AGAIN, "produce", proxy.url, "-t", "typed", "--queue", "0", "--json", "--batch-size", "3"]
         with quick_programs.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
@@ -167,6 +181,7 @@ def test_lines_whose_answer_is_lost_may_be_stored_and_none_after_them_is(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce, "DEFAULT_RPC_TIMEOUT_S", 1.0)
+    shorten_waits(monkeypatch)
     put_table = both.far.put_messages
 
     def losing(*given: Any, **options: Any) -> PutTableResult:

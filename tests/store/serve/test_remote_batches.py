@@ -219,8 +219,8 @@ def test_a_commit_whose_answer_does_not_come_is_found_out_by_the_next_one(store:
     with CuttingProxy(port_of(server)) as proxy, RemoteBatches.connect(server.url) as batches:
         staged = upload(batches, BATCH, b"a")
         proxy.lose_answers(b"loader", 1, then=lambda: wait_for(given_up.is_set))
-        with RemoteBatches.connect(proxy.url, rpc_timeout_s=2) as impatient:
-            with pytest.raises(PutNotConfirmed, match="did not answer commit_batch within 2"):
+        with RemoteBatches.connect(proxy.url, rpc_timeout_s=1) as impatient:
+            with pytest.raises(PutNotConfirmed, match="did not answer commit_batch within 1"):
                 commit(impatient, BATCH, staged)
             assert not proxy.answers_to_lose
             given_up.set()

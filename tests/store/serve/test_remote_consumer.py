@@ -31,7 +31,7 @@ from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.remote.session import CLOSE_SECONDS, Session
 from commitlog_store.serve import consumer_calls, sessions
-from tests.store.serve.servers import ServeProcess, served
+from tests.store.serve.servers import ServeProcess, served, shorten_waits
 from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.tcp_proxy import TcpProxy
@@ -414,7 +414,10 @@ def test_a_poll_whose_answer_was_lost_is_given_again(owned: MessageStore, url: s
             assert consumer.poll(1) == []
 
 
-def test_a_poll_without_an_answer_is_named_and_its_messages_come_again(url: str) -> None:
+def test_a_poll_without_an_answer_is_named_and_its_messages_come_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten_waits(monkeypatch)
     with (
         TcpProxy(int(url.rpartition(":")[2])) as proxy,
         connect(proxy.url, rpc_timeout_s=1) as remote,

@@ -34,7 +34,7 @@ from commitlog_store.remote import put_wire
 from commitlog_store.serve.listen import TlsFiles
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.follower.certificates import make_certificate
-from tests.store.serve.servers import ServeProcess, served
+from tests.store.serve.servers import ServeProcess, served, shorten_waits
 from tests.support.programs import run_program
 from tests.support.tcp_proxy import TcpProxy
 
@@ -298,7 +298,8 @@ def test_a_forked_child_is_refused_by_name(both: tuple[MessageStore, RemoteStore
     assert remote.put("orders", b"z").ok
 
 
-def test_a_put_that_waits_ends_with_ctrl_c(proxy: TcpProxy) -> None:
+def test_a_put_that_waits_ends_with_ctrl_c(proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_waits(monkeypatch)
     with connect(proxy.url, rpc_timeout_s=100) as remote:
         proxy.lose_answers = True
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
@@ -313,8 +314,9 @@ def test_a_put_that_waits_ends_with_ctrl_c(proxy: TcpProxy) -> None:
         assert remote.put("orders", b"y").queue_offset >= 0
 
 
-def test_a_signal_handler_within_a_put_is_refused(proxy: TcpProxy) -> None:
-    with connect(proxy.url, rpc_timeout_s=3) as remote:
+def test_a_signal_handler_within_a_put_is_refused(proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_waits(monkeypatch)
+    with connect(proxy.url, rpc_timeout_s=1.5) as remote:
         refused: list[BaseException] = []
 
         def put(*_: object) -> None:
@@ -326,7 +328,7 @@ def test_a_signal_handler_within_a_put_is_refused(proxy: TcpProxy) -> None:
         before = signal.signal(signal.SIGUSR1, put)
         try:
             proxy.lose_answers = True
-            timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
             timer.start()
             with pytest.raises(PutNotConfirmed):
                 remote.put("orders", b"x")

@@ -172,7 +172,7 @@ def test_a_hold_ends_after_the_time_that_the_client_says(tmp_path: Path) -> None
 def test_after_a_hold_the_client_continues_after_what_did_not_match(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         _fill(served.store, 3)
-        pull = client.start_pull("orders", 0, 3, "number = 7", hold_ms=3_000, expressionType="SQL92")
+        pull = client.start_pull("orders", 0, 3, "number = 7", hold_ms=1_500, expressionType="SQL92")
         _held(served)
         served.store.put("orders", b"3", queue_id=0)
         answer = client.answer(pull)

@@ -33,8 +33,10 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 @pytest.fixture
-def served(tmp_path: Path, files: TlsFiles) -> Iterator[Served]:
-    with broker(tmp_path / "s", tls=files, limits=ConnectionLimits(idle_s=2.0)) as one:
+def served(request: pytest.FixtureRequest, tmp_path: Path, files: TlsFiles) -> Iterator[Served]:
+    """The parameter is how long a connection may be idle."""
+    limits = ConnectionLimits(idle_s=getattr(request, "param", 2.0))
+    with broker(tmp_path / "s", tls=files, limits=limits) as one:
         yield one
 
 
@@ -62,6 +64,7 @@ def test_a_message_larger_than_what_is_received_at_once_comes_whole(served: Serv
         assert [one.body for one in records(client.pull("orders", 0, 0))] == [body]
 
 
+@pytest.mark.parametrize("served", [0.5], indirect=True)
 @pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x00\x05hello", b"\x00"])
 def test_what_does_not_become_a_connection_ends(served: Served, sent: bytes) -> None:
     host, port = served.address.split(":")
