@@ -142,11 +142,11 @@ from commitlog_store.object_storage.object_store import ObjectStore
 
 class TakenDownSlowly:
     def __del__(self, sleep=time.sleep):
-        sleep(3)
+        sleep(1.5)
 
 sys.modules["slow"] = types.ModuleType("slow")
 sys.modules["slow"].one = TakenDownSlowly()
-objects = ObjectStore.open("hdfs://127.0.0.1:1/a", retry_timeout_s=3)
+objects = ObjectStore.open("hdfs://127.0.0.1:1/a", retry_timeout_s=1)
 threading.Thread(target=objects.get, args=("x",), daemon=True).start()
 time.sleep(0.2)
 """

@@ -141,8 +141,12 @@ def test_it_registers_again_every_30_seconds(
 
 
 def test_a_name_server_that_is_away_is_asked_again_and_logged_once(
-    tmp_path: Path, name_server: NameServerForTests, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    name_server: NameServerForTests,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(name_server_module, "_LOOK_S", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as free:
         away = f"127.0.0.1:{free.getsockname()[1]}"
     name_server.code = ResponseCode.SYSTEM_ERROR
