@@ -9,6 +9,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,15 @@ from tests.support.waiting import wait_for
 
 TOPICS = ("audit", "orders", "parts")
 QUEUES = [(topic, queue_id) for topic in TOPICS for queue_id in range(2)]
-# The rule for times that prove nothing yet, and something on top.
-OLD_ENOUGH_S = 0.15
+# Two ticks of the times of a file system that has nanoseconds, and something on top.
+TICKS_NS = 20_000_000
+OLD_ENOUGH_S = 0.03
 
 
-@pytest.fixture(autouse=True)
-def few_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is written and read whatever the number of queues."""
+def save_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is written and read whatever the number of queues, and times prove something soon."""
     monkeypatch.setattr(saved_ends, "_LEAST_QUEUES", 1)
+    monkeypatch.setattr(saved_ends, "_TICKS_NS", TICKS_NS)
     monkeypatch.setattr(catalog, "_LOOKED_AT_FIRST", 0)
 
 
@@ -55,6 +57,19 @@ def put_round(store: MessageStore, count: int = 14) -> None:
     for number in range(count):
         for topic, queue_id in QUEUES:
             put_ok(store, topic, b"%06d" % number, queue_id=queue_id)
+
+
+@pytest.fixture(autouse=True)
+def few_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    save_soon(monkeypatch)
+
+
+@contextmanager
+def no_time_proves_anything() -> Iterator[None]:
+    """All happens within one tick."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_ends, "_TICKS_NS", 10**15)
+        yield
 
 
 def close_when_old(store: MessageStore) -> None:
@@ -174,7 +189,8 @@ def test_only_changed_queues_are_looked_at_after_the_next_close(closed: Path, mo
         assert start_of(store).kind is StartKind.CLEAN
         put_ok(store, "orders", queue_id=1)
         store.flush()
-        opened = opened_queue_files(closed, store.close, monkeypatch)
+        with no_time_proves_anything():
+            opened = opened_queue_files(closed, store.close, monkeypatch)
     assert {os.path.dirname(name) for name in opened} <= {changed}
     assert opened_queue_files(closed, lambda: forecast_open(str(closed)), monkeypatch)  # just changed: looked at
     assert forecast_open(str(closed)).start.kind is StartKind.CLEAN
@@ -708,6 +724,8 @@ def test_a_queue_that_changed_just_before_the_close_is_not_believed(tmp_path: Pa
         put_ok(store, "orders")
         store.flush()
         os.utime(queue_file(path, 0))  # its time of change is now
+        with no_time_proves_anything():
+            store.close()
     saved = load_saved_ends(str(path))
     assert saved is not None
     orders = saved.topic("orders")

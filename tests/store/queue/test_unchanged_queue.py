@@ -12,13 +12,11 @@ from commitlog_store import StoreReader
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.paths import CONSUME_QUEUE
-from commitlog_store.queue import catalog, saved_ends
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import QueueView
-from commitlog_store.reading import places, ranges
-from commitlog_store.reading.damage import OnDamage
-from tests.store.queue.test_saved_ends import QUEUES, make
+from commitlog_store.reading import places
+from tests.store.queue.test_saved_ends import QUEUES, make, save_soon
 
 # Messages of each queue, ten of them in the first file.
 COUNT = 14
@@ -51,9 +49,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of saved ends is written and read whatever the number of queues."""
-    monkeypatch.setattr(saved_ends, "_LEAST_QUEUES", 1)
-    monkeypatch.setattr(catalog, "_LOOKED_AT_FIRST", 0)
+    save_soon(monkeypatch)
     return make(tmp_path / "store")
 
 
