@@ -47,6 +47,8 @@ _SINK = (
     "tests/connector/test_short_errors",
     "tests/damage_table/test_spark",
 )
+# One worker parses both packages, and has their syntax trees for all of its tests.
+_TIDY = "tests/tidy/"
 # All modules with Spark; a tidy test holds them against the tests that use it.
 WITH_SPARK = (*_PROGRAMS, *_SOURCE, *_SINK)
 
@@ -76,7 +78,9 @@ class ByModule(LoadScopeScheduling):  # type: ignore[misc]
         module, _, _ = nodeid.partition("::")
         if module.startswith((*_PROGRAMS, *_SOURCE)):
             return "Spark's source, and programs"
-        return "Spark's sink" if module.startswith(_SINK) else module
+        if module.startswith(_SINK):
+            return "Spark's sink"
+        return _TIDY if module.startswith(_TIDY) else module
 
 
 class ByTest(LoadScopeScheduling):  # type: ignore[misc]
