@@ -120,7 +120,7 @@ def read_records(file: MappedFile, size: int) -> Records:
             continue
         requests = dispatch_requests(part, delay_levels_ms)
         builder.add(requests)
-        keys = index_entries(part, requests)
+        keys = index_entries(part)
         hashes.append(keys.key_hashes)
         positions.append(requests.physical_offsets[keys.rows] - file.base)
         last_frame = [last_frame, *frames_in(part)][-1]

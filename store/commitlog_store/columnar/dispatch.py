@@ -337,12 +337,13 @@ def _groups(topic_codes: Int32Array, queue_ids: Int32Array) -> npt.NDArray[np.in
     return (topic_codes.astype(np.int64) * span + (queue_ids.astype(np.int64) - lowest)).astype(kind)
 
 
-def index_entries(scan: RecordScan, requests: DispatchRequests) -> IndexEntries:
-    """The index entries of the scan's records, whose requests are given: UNIQ_KEY, then each of KEYS, of every record.
+def index_entries(scan: RecordScan) -> IndexEntries:
+    """The index entries of the scan's records: UNIQ_KEY, then each of KEYS, of every record.
 
     Rolled-back messages are not indexed, prepared ones are.
     """
     if not len(scan):
         return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64))
-    indexed = sys_flag.transaction_type(requests.sys_flags) != sys_flag.TRANSACTION_ROLLBACK_TYPE
-    return key_entries(scan.properties, requests.topics, requests.topic_codes, indexed)
+    topic_codes, topics = scan.topics
+    indexed = sys_flag.transaction_type(scan.field("sys_flag")) != sys_flag.TRANSACTION_ROLLBACK_TYPE
+    return key_entries(scan.properties, topics, topic_codes, indexed)

@@ -269,7 +269,7 @@ class ReputMessageService:
         end = start
         for scan in walk:
             requests = dispatch_requests(scan, self._delay_levels_ms)
-            entries = partial(index_entries, scan, requests)
+            entries = partial(index_entries, scan)
             steps = [dispatcher.prepare(requests, entries) for dispatcher in self._dispatchers]
             end = walk.offset
             yield _Block(end, int(requests.store_timestamps[-1]), requests, frames_in(scan), steps)

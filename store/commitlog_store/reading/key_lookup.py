@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from commitlog_store.columnar.bodies import verify_crc
 from commitlog_store.columnar.columns import arrow_schema
-from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
+from commitlog_store.columnar.dispatch import index_entries
 from commitlog_store.columnar.hash_codes import index_key_hashes
 from commitlog_store.columnar.keyed_records import carry_keys
 from commitlog_store.columnar.locate import RecordProblem
@@ -294,11 +294,10 @@ class KeyLookup:
         for scan in walk_past_damage(log, log.min_offset, self._log_end, check_crc=False):
             if isinstance(scan, Gap):
                 continue
-            requests = dispatch_requests(scan, ())
-            hashes, rows = index_entries(scan, requests)
-            times = requests.store_timestamps[rows]
+            hashes, rows = index_entries(scan)
+            times = scan.field("store_timestamp")[rows]
             hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
-            found = requests.physical_offsets[rows[hits]].tolist()
+            found = (scan.positions[rows[hits]] + scan.physical_offset).tolist()
             for key_hash, place in zip(hashes[hits].tolist(), found, strict=True):
                 places.setdefault(key_hash, []).append(place)
         return places

@@ -218,7 +218,7 @@ class _Rewriting:
             if not self._queues.rewrite(group, from_start=whole, write_back=self._policy.aborted):
                 return False
         if self._index is not None:
-            entries = index_entries(scan, requests)
+            entries = index_entries(scan)
             if len(entries.rows):
                 rows = entries.rows
                 self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])

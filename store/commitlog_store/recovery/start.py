@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
-from commitlog_store.errors import LogLost
+from commitlog_store.columnar.dispatch import index_entries
+from commitlog_store.errors import CommitLogError, LogLost
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
@@ -276,14 +276,14 @@ class StartParts:
         return self.paths.root
 
 
-def how_to_start(parts: StartParts, delay_levels_ms: Sequence[int], wishes: OpenWishes) -> tuple[Evidence, Start]:
+def how_to_start(parts: StartParts, *, rebuild: bool, accept_lost_log: bool) -> tuple[Evidence, Start]:
     """Look at a store, change nothing, and decide. ``OSError``."""
 
     def is_decided(evidence: Evidence) -> bool:
         return decide(evidence, wishes).kind in (StartKind.REBUILD, StartKind.REFUSE)
 
-    evidence = gather(parts, delay_levels_ms, is_decided=is_decided)
-    return evidence, decide(evidence, wishes)
+    evidence = gather(parts, is_decided=is_decided)
+    return evidence, decided(evidence)
 
 
 def recovery_policy(evidence: Evidence, start: Start, wishes: OpenWishes) -> RecoveryPolicy:
@@ -300,11 +300,11 @@ def recovery_policy(evidence: Evidence, start: Start, wishes: OpenWishes) -> Rec
     )
 
 
-def gather(parts: StartParts, delay_levels_ms: Sequence[int], *, is_decided: Callable[[Evidence], bool]) -> Evidence:
+def gather(parts: StartParts, *, is_decided: Callable[[Evidence], bool]) -> Evidence:
     """Look at a store, and change nothing. ``is_decided`` says when no further look is needed. ``OSError``."""
     with contextlib.closing(CommitLog(parts.paths.commit_log)) as log:
         evidence = _at_first_sight(parts, log)
-        for look_further in _further_looks(evidence, parts, log, delay_levels_ms):
+        for look_further in _further_looks(evidence, parts, log):
             if is_decided(evidence):
                 break
             evidence = look_further(evidence)
@@ -346,13 +346,11 @@ def _topic_with_files(path: str) -> str | None:
     return None
 
 
-def _further_looks(
-    evidence: Evidence, parts: StartParts, log: CommitLog, delay_levels_ms: Sequence[int]
-) -> Iterator[Callable[[Evidence], Evidence]]:
+def _further_looks(evidence: Evidence, parts: StartParts, log: CommitLog) -> Iterator[Callable[[Evidence], Evidence]]:
     """The evidence that costs more to look at, as far as it matters for this store, in the order of the rows."""
     index, mark = parts.index, evidence.mark
     if index is not None and mark is None and evidence.holds_log:
-        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, delay_levels_ms))
+        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log))
     if evidence.aborted:
         return
     if mark is not None:
@@ -363,7 +361,7 @@ def _further_looks(
         yield lambda seen: replace(seen, log_ends_at_mark=_ends_at(log, mark))
 
 
-def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int]) -> bool:
+def _has_holes(index: IndexWriter, log: CommitLog) -> bool:
     """Whether messages with keys lie between two index files of a store that another program wrote.
 
     RocketMQ drops an index file that was not flushed when it crashed, and begins the next one after it.
@@ -371,8 +369,8 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
     for last, first in index.borders():
         # The first message of a file may have keys in the file before it too.
         for scan in LogWalk(log, last, first, check_crc=False):
-            requests = dispatch_requests(scan, delay_levels_ms)
-            if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
+            places = scan.positions[index_entries(scan).rows] + scan.physical_offset
+            if (places > last).any():
                 return True
     return False
 

@@ -204,7 +204,7 @@ class StoreTarget:
         requests = dispatch_requests(scan, self._config.delay_levels_ms)
         self._parts.queues.append(units_by_queue(requests))
         if self._parts.index is not None:
-            hashes, rows = index_entries(scan, requests)
+            hashes, rows = index_entries(scan)
             self._parts.index.put(hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
         self.records += len(scan)
         self._last_record = int(requests.physical_offsets[-1])

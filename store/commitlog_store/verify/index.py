@@ -96,7 +96,7 @@ class IndexCheck:
         """Compare the keys of the next part of the log with the next entries."""
         if self._begin is None:
             return
-        entries = index_entries(scan, requests)
+        entries = index_entries(scan)
         rows = entries.rows
         keys = _Keys(
             requests.physical_offsets[rows], entries.key_hashes.astype(np.int64), requests.store_timestamps[rows]

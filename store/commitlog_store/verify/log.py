@@ -238,7 +238,7 @@ class LogCheck:
 
     def _key_hashes(self, physical_offset: int) -> frozenset[int]:
         scan = self._scan_of(physical_offset)
-        return frozenset(index_entries(scan, dispatch_requests(scan, ())).key_hashes.tolist())
+        return frozenset(index_entries(scan).key_hashes.tolist())
 
     def _scan_of(self, physical_offset: int) -> RecordScan:
         """The one record there; none without a good record."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from commitlog_store.columnar.bodies import verify_crc
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.columnar.decode import record_batch
-from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
+from commitlog_store.columnar.dispatch import index_entries
 from commitlog_store.columnar.encode import EncodedMessages, RecordSettings, encode_messages
 from commitlog_store.columnar.input import message_schema, parse_messages
 from commitlog_store.columnar.locate import QueuePlace, locate
@@ -91,7 +91,7 @@ def scan_of(encoded: EncodedMessages) -> RecordScan:
 def key_hashes(encoded: EncodedMessages) -> list[list[int]]:
     """For each record, the hashes that the index gets."""
     scan = scan_of(encoded)
-    entries = index_entries(scan, dispatch_requests(scan, [1000]))
+    entries = index_entries(scan)
     found: list[list[int]] = [[] for _ in range(len(scan))]
     for key, row in zip(entries[0].tolist(), entries[1].tolist(), strict=True):
         found[row].append(key)

@@ -84,7 +84,7 @@ def test_index_entries_of_golden_logs_are_those_of_rocketmq(name: str) -> None:
     rebuilt: list[tuple[int, int]] = []
     for scan in golden_scans(name):
         requests = dispatch_requests(scan, DELAYS_MS)
-        hashes, rows = index_entries(scan, requests)
+        hashes, rows = index_entries(scan)
         rebuilt += zip(hashes.tolist(), requests.physical_offsets[rows].tolist(), strict=True)
     written: list[tuple[int, int]] = []
     for path in sorted((GOLDEN / name / "store" / "index").iterdir()):
@@ -115,7 +115,7 @@ def test_requests_are_what_the_records_say(records: list[Record]) -> None:
             texts = [one["UNIQ_KEY"]] if "UNIQ_KEY" in one else []
             texts += [key for key in one.get("KEYS", "").split(" ") if key]
             expected += [(index_key_hash(f"{decode_utf8(record.topic)}#{text}"), row) for text in texts]
-    hashes, rows = index_entries(scan, requests)
+    hashes, rows = index_entries(scan)
     assert list(zip(hashes.tolist(), rows.tolist(), strict=True)) == expected
 
 
@@ -163,7 +163,7 @@ def test_prepared_and_rolled_back_messages_get_no_unit_and_only_the_first_is_ind
     requests = dispatch_requests(scan, DELAYS_MS)
     (queue,) = units_by_queue(requests)
     assert queue.queue_offsets.tolist() == [0, 2]
-    assert index_entries(scan, requests).rows.tolist() == [0, 1, 2]
+    assert index_entries(scan).rows.tolist() == [0, 1, 2]
     assert list(units_by_queue(requests_of(record_of(flags=sys_flag.TRANSACTION_PREPARED_TYPE)))) == []
 
 
@@ -240,11 +240,11 @@ def test_prepared_message_gets_no_unit_in_light_queues() -> None:
 def test_no_records_and_no_properties_give_no_units_and_no_entries() -> None:
     empty = scan_records(as_array(b""), BASE, check_crc=True)
     requests = dispatch_requests(empty, DELAYS_MS)
-    assert (len(requests), list(units_by_queue(requests)), index_entries(empty, requests).rows.tolist()) == (0, [], [])
+    assert (len(requests), list(units_by_queue(requests)), index_entries(empty).rows.tolist()) == (0, [], [])
     bare = scan_of([plain_record(properties=b"")] * 3)
     requests = dispatch_requests(bare, DELAYS_MS)
     assert requests.tags_codes.tolist() == [0, 0, 0]
-    assert index_entries(bare, requests).key_hashes.tolist() == []
+    assert index_entries(bare).key_hashes.tolist() == []
 
 
 def test_keys_are_put_in_order_of_the_log() -> None:
@@ -257,7 +257,7 @@ def test_keys_are_put_in_order_of_the_log() -> None:
         "KEYS\x01e e\x02UNIQ_KEY\x01w",
     ]
     scan = scan_of([record_of("t", text) for text in texts])
-    entries = index_entries(scan, dispatch_requests(scan, DELAYS_MS))
+    entries = index_entries(scan)
     assert entries.rows.tolist() == [0, 0, 1, 2, 2, 5, 5, 5]
     assert entries.key_hashes.tolist() == [index_key_hash("t#" + key) for key in "bcuvdwee"]
     assert entries.key_hashes.dtype == np.dtype(np.int32)

@@ -47,7 +47,7 @@ def test_requests_and_entries_are_those_of_the_columns(given_records: list[Recor
             assert ours == theirs
     named = [requests.topics[code] for code in requests.topic_codes.tolist()]
     assert [found.requests.topics[code] for code in found.requests.topic_codes.tolist()] == named
-    entries = index_entries(scan, requests)
+    entries = index_entries(scan)
     assert found.entries.key_hashes.tolist() == entries.key_hashes.tolist()
     assert found.entries.rows.tolist() == entries.rows.tolist()
 

@@ -74,7 +74,7 @@ def test_recent_appends_equal_what_reading_the_records_gives(seed: int) -> None:
     read = dispatch_requests(scan, [1000])
     requests, entries = handed(encoded).requests(), handed(encoded).entries()
     assert told(requests) == told(read)
-    by_reading = index_entries(scan, read)
+    by_reading = index_entries(scan)
     assert entries.key_hashes.tolist() == by_reading.key_hashes.tolist()
     assert entries.rows.tolist() == by_reading.rows.tolist()
 

@@ -267,7 +267,7 @@ def _look(path: Path, is_decided: Callable[[Evidence], bool]) -> Evidence:
         parts = StoreParts.of(directory, small(), AllocateNow())
         try:
             looked_at = StartParts(directory.paths, directory.aborted, parts.queues, parts.index, parts.checkpoint)
-            return gather(looked_at, (), is_decided=is_decided)
+            return gather(looked_at, is_decided=is_decided)
         finally:
             parts.close()
 

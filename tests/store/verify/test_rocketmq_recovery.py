@@ -54,7 +54,7 @@ def write_index(store: Path, *stretches: range) -> None:
     (log,) = files(store, "commitlog")
     scan = scan_records(np.frombuffer(log.read_bytes(), np.uint8), 0, check_crc=True)
     requests = dispatch_requests(scan, ())
-    hashes, rows = index_entries(scan, requests)
+    hashes, rows = index_entries(scan)
     assert len(hashes) == KEYS * MESSAGES
     for number, stretch in enumerate(stretches):
         file = IndexFileWriter.create(str(store / "index" / f"2026010100000000{number}"), 100, 400)
