@@ -72,6 +72,8 @@ class Operations:
             message["delayLevel"] = chance.choice(_DELAY_LEVELS)
         elif special < 8 and message["body"]:
             message["compression"] = chance.choice(["ZLIB", "LZ4", "ZSTD"])
+            if special == 7:  # more than a block of LZ4 that pyarrow makes
+                message["body"] = base64.b64encode(message["topic"].encode() * 10_000).decode()
         if special == 9:
             message["properties"]["WAIT"] = "false"
         message |= {

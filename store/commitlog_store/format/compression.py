@@ -16,6 +16,7 @@ Source: RocketMQ ``common/compression/ZlibCompressor.java``, ``Lz4Compressor.jav
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 import pyarrow as pa
@@ -23,11 +24,19 @@ import pyarrow as pa
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.sys_flag import CompressionType
 
-# pyarrow's names; "lz4" is its name of the frame format.
+# pyarrow's names; "lz4" is its name of the frame format, "lz4_raw" of a block of it.
 _ARROW_CODECS = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
 # The default level of RocketMQ's producers (compressLevel).
 _ZLIB_LEVEL = 5
+
+# A frame of independent blocks, without sizes and checksums, as RocketMQ writes it. In liblz4's own frames, blocks
+# after the first 64 KiB refer to earlier ones; RocketMQ's reader (lz4-java) refuses these.
+_LZ4_HEAD = bytes.fromhex("04224d18 60 70 73")  # magic number; version 1 and the flag; 4 MiB a block; their checksum
+_LZ4_BLOCK_SIZE = 4 << 20
+_LZ4_BLOCK = struct.Struct("<I")
+_LZ4_NOT_PACKED = 1 << 31
+_LZ4_END = bytes(4)
 
 # Readers unpack no more than this, and writers pack no longer body. A broker takes at most maxMessageSize (4 MiB unless
 # raised) before compression; the bound keeps a hostile body from unpacking without end.
@@ -93,5 +102,20 @@ def compress(data: bytes, compression_type: CompressionType) -> bytes:
     """``data`` as one stream of that type."""
     if compression_type is CompressionType.ZLIB:
         return zlib.compress(data, _ZLIB_LEVEL)
+    if compression_type is CompressionType.LZ4:
+        return _pack_lz4(data)
     packed: bytes = pa.Codec(_ARROW_CODECS[compression_type]).compress(data, asbytes=True)
     return packed
+
+
+def _pack_lz4(data: bytes) -> bytes:
+    codec = pa.Codec("lz4_raw")
+    parts = [_LZ4_HEAD]
+    for start in range(0, len(data), _LZ4_BLOCK_SIZE):
+        block = data[start : start + _LZ4_BLOCK_SIZE]
+        packed = codec.compress(block, asbytes=True)
+        if len(packed) < len(block):
+            parts += [_LZ4_BLOCK.pack(len(packed)), packed]
+        else:
+            parts += [_LZ4_BLOCK.pack(len(block) | _LZ4_NOT_PACKED), block]
+    return b"".join([*parts, _LZ4_END])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import random
 import zlib
 
 import crcmod.predefined
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,8 @@ from tests.support import golden
 MIB = 1 << 20
 # More than one piece of output, and no repetition that would make the stream tiny.
 LONG = b"".join(str(number).encode() for number in range(100_000))
+# What no compression makes shorter.
+RANDOM = random.Random(1).randbytes(70_000)
 
 any_type = pytest.mark.parametrize("kind", CompressionType)
 
@@ -61,6 +65,26 @@ def test_long_body_unpacks_to_the_same(kind: CompressionType) -> None:
 )
 def test_streams_start_with_their_magic(kind: CompressionType, magic: str) -> None:
     assert compress(b"body", kind).hex().startswith(magic)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"body", RANDOM[:100], LONG, bytes(65_537), RANDOM, bytes(4 * MIB + 1), bytes(9 * MIB)],
+    ids=["empty", "short", "random", "long", "zeros over 64 KiB", "random over 64 KiB", "two blocks", "three blocks"],
+)
+def test_each_block_of_an_lz4_frame_unpacks_alone(data: bytes) -> None:
+    """RocketMQ's reader, lz4-java, refuses a frame of blocks that refer to others, as liblz4 makes of over 64 KiB."""
+    packed = compress(data, CompressionType.LZ4)
+    assert packed[4] == 0b0110_0000, "version 1, independent blocks, no sizes, no checksums"
+    blocks, at = [], 7
+    while size := int.from_bytes(packed[at : at + 4], "little"):
+        block = packed[at + 4 : at + 4 + (size & 0x7FFF_FFFF)]
+        at += 4 + len(block)
+        left = min(len(data) - sum(map(len, blocks)), 4 * MIB)
+        blocks.append(block if size >> 31 else pa.Codec("lz4_raw").decompress(block, left, asbytes=True))
+    assert at + 4 == len(packed)
+    assert b"".join(blocks) == data
+    assert decompress(packed, CompressionType.LZ4, 16 * MIB) == data
 
 
 @any_type
