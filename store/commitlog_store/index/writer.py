@@ -14,8 +14,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -172,7 +172,8 @@ class IndexWriter:
     def borders(self) -> list[tuple[int, int]]:
         """Between each file and the next: physical offsets of the last message of the one and the first of the other.
 
-        For an index that is not open. Empty when a file is damaged. ``OSError``.
+        Before all of them -1 and the first message of the first file. For an index that is not open. Empty when a file
+        is damaged. ``OSError``.
         """
         with self._lock:
             try:
@@ -180,7 +181,8 @@ class IndexWriter:
             except _DAMAGE:
                 return []
             headers = [header for header in found if header is not None]
-            return [(one.end_physical_offset, other.begin_physical_offset) for one, other in pairwise(headers)]
+            ends = [-1, *(header.end_physical_offset for header in headers)]
+            return list(zip(ends, [header.begin_physical_offset for header in headers], strict=False))
 
     def _remove(self, names: list[str]) -> None:
         """Remove files, the newest first: a crash in between leaves the older ones."""

@@ -218,7 +218,7 @@ _ROWS = (
     _Row(
         StartKind.REBUILD,
         lambda e, _: e.holds_log and e.index_has_holes,
-        "The index lacks messages between two of its files.",
+        "The index lacks messages before or between its files.",
     ),
     _Row(
         StartKind.REBUILD,
@@ -361,18 +361,24 @@ def _further_looks(evidence: Evidence, parts: StartParts, log: CommitLog) -> Ite
         yield lambda seen: replace(seen, log_ends_at_mark=_ends_at(log, mark))
 
 
-def _has_holes(index: IndexWriter, log: CommitLog) -> bool:
-    """Whether messages with keys lie between two index files of a store that another program wrote.
+def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int]) -> bool:
+    """Whether messages with keys lie before or between the index files of a store that another program wrote.
 
-    RocketMQ drops an index file that was not flushed when it crashed, and begins the next one after it.
+    RocketMQ drops an index file that was not flushed when it crashed, most often its only one, and begins the next one
+    at the log file where its recovery begins.
     """
     for last, first in index.borders():
         # The first message of a file may have keys in the file before it too.
-        for scan in LogWalk(log, last, first, check_crc=False):
-            places = scan.positions[index_entries(scan).rows] + scan.physical_offset
-            if (places > last).any():
+        for scan in LogWalk(log, last if last >= 0 else _one_file_before(log, first), first, check_crc=False):
+            requests = dispatch_requests(scan, delay_levels_ms)
+            if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
                 return True
     return False
+
+
+def _one_file_before(log: CommitLog, offset: int) -> int:
+    """The start of the log file before that of a physical offset, or of the log. All before it may be long."""
+    return next(iter([base for base in log.bases if base <= offset][-2:]), offset)
 
 
 def _ends_at(log: CommitLog, mark: CheckpointMark) -> bool:

@@ -102,6 +102,30 @@ def test_opening_fills_the_hole_that_a_dropped_index_file_leaves(path: Path) -> 
         assert len(reader.query("orders", "key-25")) == 1
 
 
+def test_opening_restores_the_only_index_file_that_a_broker_dropped(path: Path) -> None:
+    """The next one begins where the broker's recovery began: at the start of a later log file."""
+    write_index(path, range(60, ALL))
+    with StoreReader.open(path) as reader:
+        assert reader.query("orders", "key-25") == []
+    with MessageStore.open(path, CONFIG) as opened:
+        assert opened.recovered is not None
+    with StoreReader.open(path) as reader:
+        assert [len(reader.query("orders", f"key-{number}")) for number in range(MESSAGES)] == [1] * MESSAGES
+
+
+def test_messages_without_keys_before_the_index_are_not_missing_in_it(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with MessageStore.open(store, CONFIG) as opened:
+        for number in range(MESSAGES):
+            keys = ["key"] if number > 40 else []
+            opened.put_message(Message(queue_id=0, topic="orders", body=b"b" * 100, keys=keys)).raise_for_status()
+    as_rocketmq_leaves_it(store)
+    (before,) = files(store, "index")
+    content = before.read_bytes()
+    MessageStore.open(store, CONFIG).close()
+    assert [file.read_bytes() for file in files(store, "index")] == [content]
+
+
 def test_an_index_without_a_hole_is_kept_as_it_is(path: Path) -> None:
     write_index(path, range(40), range(38, ALL))
     before = [file.read_bytes() for file in files(path, "index")]
