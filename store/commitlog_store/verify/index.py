@@ -101,7 +101,12 @@ class IndexCheck:
         keys = _Keys(
             requests.physical_offsets[rows], entries.key_hashes.astype(np.int64), requests.store_timestamps[rows]
         )
-        keys = keys.where((keys.places >= self._begin) & (keys.places < self._log.judged_end))
+        keys = keys.where(keys.places < self._log.judged_end)
+        before = keys.places < self._begin
+        if before.any():
+            if not self._must_be_whole:  # else their index file has expired with the log's head
+                self._lacking(keys.where(before))
+            keys = keys.where(~before)
         self._skip_expired()
         keys = self._without_begun(keys)
         while len(keys.places):
@@ -261,10 +266,10 @@ class IndexCheck:
         self._missing = (first, last, count, severity)
 
     def _must_be_whole_here(self) -> bool:
-        """False between two files of a store that RocketMQ wrote."""
+        """False before and between the files of a store that RocketMQ wrote."""
         file = self._file
-        between = 0 < self._current < len(self._files) and file is not None and file.peek(1).first == 1
-        return self._must_be_whole or not between
+        at_border = self._current < len(self._files) and file is not None and file.peek(1).first == 1
+        return self._must_be_whole or not at_border
 
     def _end_missing(self) -> None:
         if self._missing is None:

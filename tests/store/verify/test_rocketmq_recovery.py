@@ -105,6 +105,9 @@ def test_opening_fills_the_hole_that_a_dropped_index_file_leaves(path: Path) -> 
 def test_opening_restores_the_only_index_file_that_a_broker_dropped(path: Path) -> None:
     """The next one begins where the broker's recovery began: at the start of a later log file."""
     write_index(path, range(60, ALL))
+    missing = only(path, "index.missing-key", "note").message
+    assert missing.startswith("Expected 60 keys of the messages at the physical offsets 0 to ")
+    assert "RocketMQ drops an index file" in missing
     with StoreReader.open(path) as reader:
         assert reader.query("orders", "key-25") == []
     with MessageStore.open(path, CONFIG) as opened:
