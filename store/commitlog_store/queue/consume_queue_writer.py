@@ -250,16 +250,30 @@ class ConsumeQueueWriter:
         self._write(first, fillers)
 
     def _pad_missing(self, first: int, *, write_back: bool) -> None:
-        """``_pad`` unless units stand there already: fillers, or those of messages that have expired."""
+        """``_pad`` unless units stand there already: fillers, or those of messages that have expired.
+
+        A queue has no holes. Where it is older than the log, and ends before the first message that is left, the files
+        before that one's are deleted.
+        """
         capacity = self._file_size // UNIT_SIZE
         begin = first - first % capacity
-        if begin == first and (first - capacity) * UNIT_SIZE in self._files.bases:
-            begin -= capacity  # the file before it is kept, and a queue has no holes
-        there = self.read(begin, first)
-        if len(there) < first - begin or not there["size"].all():
-            self._fill(begin, first)
+        before = [base // UNIT_SIZE for base in self._files.bases if base < begin * UNIT_SIZE]
+        start = max(begin - capacity, before[-1]) if before else begin
+        there = self.read(start, first)
+        if len(there) < first - start or not there["size"].all():
+            self._remove_before(begin)
+            self._pad(first)
         elif write_back:
-            self._write(begin, there.astype(UNIT_FILE_DTYPE))
+            self._write(start, there.astype(UNIT_FILE_DTYPE))
+
+    def _remove_before(self, offset: int) -> None:
+        """Delete the files before the one that holds an offset, the newest first. ``StoreIOError``."""
+        for base in [base for base in reversed(self._files.bases) if base < offset * UNIT_SIZE]:
+            path = self._files.path_of(base)
+            try:
+                self._remove(base, path)
+            except OSError as error:
+                raise StoreIOError("remove", path=path, cause=error) from error
 
     def _note_dirty(self, first: int, stop: int) -> None:
         """Mark files for syncing even without a write: their writer may have been killed before its sync."""
