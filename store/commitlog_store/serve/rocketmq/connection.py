@@ -43,6 +43,8 @@ class ConnectionLimits:
     all_bytes_in_flight: int = 512 << 20
     unsent_bytes: int = 64 << 20
     """Answers that a client does not read; with more it is closed."""
+    all_unsent_bytes: int = 512 << 20
+    """Those of all clients; with more, the client with the most is closed."""
     max_connections: int = 8192
 
 
@@ -69,6 +71,9 @@ class ConnectionTable(Protocol):
 
     def took_less(self) -> None:
         """Fewer bytes are in flight than before."""
+
+    def bound_unsent(self) -> None:
+        """Close clients that do not read their answers, while these take too much memory."""
 
 
 class RemotingConnection(asyncio.BufferedProtocol):
@@ -284,8 +289,10 @@ class RemotingConnection(asyncio.BufferedProtocol):
         if not answers or self._transport is None or self._transport.is_closing():
             return
         self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
-        if self._transport.get_write_buffer_size() > self._limits.unsent_bytes:
-            self._give_up("answers that it does not read")
+        if self.unsent > self._limits.unsent_bytes:
+            self.close_unread()
+        elif not self._is_writable:
+            self._table.bound_unsent()
 
     # Bounds.
 
@@ -322,6 +329,17 @@ class RemotingConnection(asyncio.BufferedProtocol):
             self._give_up(f"no frame for {self._limits.idle_s:g} s")
         elif now - self.last_used > self._limits.idle_s and not self._is_writable:
             self._give_up(f"it has read no answer for {self._limits.idle_s:g} s")
+
+    @property
+    def unsent(self) -> int:
+        """The bytes of answers that the client has not read."""
+        if self._transport is None or self._transport.is_closing():
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def close_unread(self) -> None:
+        """Close the connection of a client that does not read its answers."""
+        self._give_up("answers that it does not read")
 
     def stop_reading(self) -> None:
         """Take no more requests: the server is stopping."""

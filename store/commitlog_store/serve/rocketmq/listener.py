@@ -159,6 +159,16 @@ class RemotingServer:
             for connection in waiting:
                 self.loop.call_soon(connection.set_reading)
 
+    def bound_unsent(self) -> None:
+        unsent = {one: one.unsent for one in self._connections}
+        most_first = sorted(unsent, key=unsent.__getitem__, reverse=True)
+        left = sum(unsent.values())
+        for connection in most_first:
+            if left <= self.limits.all_unsent_bytes:
+                return
+            left -= unsent[connection]
+            connection.close_unread()
+
     # The loop.
 
     def _run(self) -> None:
@@ -225,6 +235,7 @@ class RemotingServer:
             now = self.loop.time()
             for connection in list(self._connections):
                 connection.close_if_idle(now)
+            self.bound_unsent()
 
     async def _drain(self) -> None:
         """Let requests end, and send their answers; then close all connections."""

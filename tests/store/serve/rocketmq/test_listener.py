@@ -168,6 +168,28 @@ def test_a_client_that_reads_no_answers_is_closed(tmp_path: Path) -> None:
             assert other.route("TBW102")
 
 
+def test_clients_that_read_no_answers_take_no_more_memory_than_the_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    limits = ConnectionLimits(all_unsent_bytes=8 << 20)
+    with broker(tmp_path / "s", limits=limits) as served, contextlib.ExitStack() as opened:
+        with RemotingClient(served.address) as client:
+            for _ in range(8):
+                client.send("orders", bytes(1 << 20))
+            wait_for(lambda: client.pull("orders", 0, 7).code == 0)
+        pull = RemotingCommand(code=RequestCode.PULL_MESSAGE)
+        pull.fields = {name: str(value) for name, value in pull_fields("orders", 0, 0).items()}
+        clients = [opened.enter_context(_raw(served)) for _ in range(8)]
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(pull.encode() * 20)  # their answers are less than one client may leave
+        # The system's own buffers hold some of the 20 MiB of a client.
+        wait_for(lambda: caplog.text.count("is closed: answers that it does not read") >= 7, 20)
+        with RemotingClient(served.address) as other:
+            assert other.route("TBW102")
+
+
 def test_more_bytes_in_flight_than_the_limit_wait(tmp_path: Path) -> None:
     limits = ConnectionLimits(bytes_in_flight=50_000, all_bytes_in_flight=100_000)
     with broker(tmp_path / "s", limits=limits) as served:
