@@ -31,6 +31,10 @@ _LARGEST_HEAD = 32 << 10
 _START_S = 10.0
 # How long the loop has to end after the time for its requests.
 _LAST_S = 5.0
+# After a connection could not be taken.
+_PAUSE_S = 1.0
+# From one warning of refused connections to the next.
+_WARNING_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,7 @@ class HttpListener:
         # Connections whose TLS handshake is under way, and how many were closed since there were too many.
         self._beginning: set[asyncio.Task[None]] = set()
         self._refused = 0
+        self._warn_again_at = 0.0
         self._accepting: asyncio.Task[None] | None = None
         self._config = uvicorn.Config(
             app,
@@ -138,8 +143,16 @@ class HttpListener:
         has_room = connections <= self._limits.max_connections
         if not has_room:
             self._refused += 1
-            _LOG.warning("%d connections are open, as many as may be: one more is closed", self._limits.max_connections)
+            self._warn_of_refused()
         return has_room
+
+    def _warn_of_refused(self) -> None:
+        """Not for each: clients that are closed come again at once."""
+        now = self._loop.time()
+        if now >= self._warn_again_at:
+            self._warn_again_at = now + _WARNING_S
+            most = self._limits.max_connections
+            _LOG.warning("%d connections are open, as many as may be: more are closed, %d so far", most, self._refused)
 
     async def _serve(self) -> None:
         if self._tls is None:

@@ -145,6 +145,18 @@ def test_connections_beyond_the_limit_are_closed(store: Path) -> None:
             assert _answer(third) == b""
 
 
+def test_many_connections_beyond_the_limit_are_one_warning(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limits = HttpLimits(max_connections=1)
+    with shown(store, limits=limits) as front, _connected(front) as first:
+        assert b" 404 " in _answer(first)
+        for _ in range(5):
+            with _connected(front) as other:
+                assert _answer(other) == b""
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "1 connections are open, as many as may be: more are closed, 1 so far"
+    ]
+
+
 def _is_free(port: int) -> bool:
     """Whether nothing listens there: a new client is refused."""
     try:
