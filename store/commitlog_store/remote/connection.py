@@ -53,6 +53,8 @@ DEFAULT_PORT = 8815
 _TOKEN_VARIABLE = "COMMITLOG_TOKEN"
 _CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
 _LARGEST_PEM = 1 << 20
+# gRPC takes headers of 16 KiB.
+_LONGEST_TOKEN = 4096
 _LONGEST_PAUSE_SECONDS = 2.0
 # After a failure, calls do without a stream for so long: the server may have as many as it takes.
 _WITHOUT_STREAMS_SECONDS = 1.0
@@ -98,16 +100,21 @@ class RemoteAddress:
         wrong = f"A served store is grpc://HOST:PORT, grpc+tls://HOST:PORT, or one of these with /STORE, not {text!r}"
         try:
             parts = urlsplit(text)
-            port = parts.port or DEFAULT_PORT
+            port = DEFAULT_PORT if parts.port is None else parts.port
         except ValueError as error:
             raise InvalidValue(f"{wrong}: {error}.") from None
-        if not parts.hostname or not text.startswith(REMOTE_SCHEMES) or parts.query or parts.fragment:
+        if not parts.hostname or not port or not text.startswith(REMOTE_SCHEMES) or parts.query or parts.fragment:
             raise InvalidValue(f"{wrong}.")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        url = f"{parts.scheme}://{host}:{port}"
+        try:
+            flight.Location(url)
+        except pa.ArrowInvalid:  # such as [fe80::1%eth0], or a host with a space
+            raise InvalidValue(f"{wrong}.") from None
         return cls(
-            url=f"{parts.scheme}://{host}:{port}",
+            url=url,
             store=parts.path.strip("/"),
-            token=token,
+            token=None if token is None else _checked_token(token),
             tls_root_certificates=tls_root_certificates,
             timeout_s=timeout_s,
         )
@@ -130,6 +137,14 @@ class RemoteAddress:
 
     def __str__(self) -> str:
         return f"{self.url}/{self.store}" if self.store else self.url
+
+
+def _checked_token(token: str) -> str:
+    """The token, as a header can hold it. ``InvalidValue``, which does not show it."""
+    word = token.strip()  # a file's last line ends with one
+    if not word or not word.isascii() or not word.isprintable() or " " in word or len(word) > _LONGEST_TOKEN:
+        raise InvalidValue("This is not a token, which is one word of ASCII letters: commitlog token new shows one.")
+    return word
 
 
 class Connection:
@@ -230,7 +245,7 @@ class Connection:
                 self.was_unanswered |= NOT_SENT not in str(error)
                 if time.monotonic() + pause >= deadline:
                     raise self.named(error, call, timeout_s) from error
-            except (flight.FlightError, OSError) as error:
+            except (pa.ArrowException, OSError) as error:  # those of Flight, and others of gRPC
                 failure = self.named(error, call, timeout_s)
                 if not isinstance(failure, ServerBusy) or time.monotonic() + pause >= deadline:
                     raise failure from error

@@ -16,8 +16,9 @@ import pytest
 
 from commitlog_store import MessageFilter, MessageStore, StoreReader
 from commitlog_store.columnar.columns import ALL_COLUMNS
-from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed, TopicNotFound
+from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed, RemoteFailed, TopicNotFound
 from commitlog_store.reader import QueueInfo
+from commitlog_store.remote.connection import Connection, RemoteAddress
 from tests.store.serve.servers import served
 from tests.support import golden
 
@@ -269,6 +270,9 @@ def test_several_stores_have_names(tmp_path: Path) -> None:
         ("grpc://secret@host:port", "A token is given by the option token"),
         ("grpc://secret@host?store=a", "A token is given by the option token"),
         ("grpc://host:1?x=1", "A served store is grpc://HOST:PORT"),
+        ("grpc://host:0", "A served store is grpc://HOST:PORT"),
+        ("grpc://[fe80::1%eth0]:1", "A served store is grpc://HOST:PORT"),
+        ("grpc://a host:1", "A served store is grpc://HOST:PORT"),
     ],
 )
 def test_wrong_addresses(url: str, said: str) -> None:
@@ -276,6 +280,30 @@ def test_wrong_addresses(url: str, said: str) -> None:
         StoreReader.open(url)
     with pytest.raises(InvalidValue, match="are for a directory"):
         StoreReader.open("grpc://127.0.0.1:1", from_log=True)
+
+
+@pytest.mark.parametrize("token", ["", " ", "two words", "s\u00e4cret", "secret\nmore", "secret" * 1000])
+def test_what_cannot_be_a_token_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(InvalidValue, match="This is not a token") as raised:
+        RemoteAddress.parse("grpc://host:1", token=token)
+    assert "cret" not in str(raised.value)
+
+
+def test_the_end_of_a_line_is_not_part_of_a_token() -> None:
+    assert RemoteAddress.parse("grpc://host:1", token="clt_secret\n").token == "clt_secret"
+
+
+def test_an_error_of_grpc_that_flight_does_not_know_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as RESOURCE_EXHAUSTED, which Flight raises as an ArrowInvalid."""
+
+    def refuse(*_: object) -> None:
+        raise pa.ArrowInvalid("gRPC returned resource exhausted error, with message: too large")
+
+    MessageStore.open(tmp_path / "store").close()
+    with served(tmp_path / "store") as url, StoreReader.open(url) as reader:
+        monkeypatch.setattr(Connection, "_connected", refuse)
+        with pytest.raises(RemoteFailed, match=r"failed at topics: too large\."):
+            reader.topics()
 
 
 def test_positions_are_found_by_a_reader_that_has_not_seen_the_queue(tmp_path: Path) -> None:
