@@ -148,10 +148,15 @@ class ReadTask:
         starts = positions = [wanted.start for wanted in ranges]
         if len(ranges) > 1:
             with contextlib.suppress(*_LOSSES):
-                batches = reader.read_side_by_side(ranges, columns=self.projection.columns, **self._how)
-                for batch in batches:
-                    yield ranges[0].topic, batch, sum(batches.positions) - sum(starts)
-                positions = batches.positions
+                batches = reader.read_side_by_side(
+                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
+                )
+                try:
+                    for batch in batches:
+                        yield ranges[0].topic, batch, sum(batches.positions) - sum(starts)
+                finally:
+                    # Also when a server finds a loss after some of the rows: they are not read again.
+                    positions = batches.positions
         done = sum(positions) - sum(starts)
         left = [wanted._replace(start=at) for wanted, at in zip(ranges, positions, strict=True)]
         reads = [self._read_range(reader, wanted, tally) for wanted in left]

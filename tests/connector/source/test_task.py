@@ -28,6 +28,7 @@ from pyspark_commitlog.source.task import ReadTask
 from pyspark_commitlog.source.task_reports import Tally
 from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.sized_store import NewStore, SizedStore
+from tests.store.serve.servers import served
 from tests.support.programs import run_program
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -361,6 +362,23 @@ def test_side_by_side_retention_takes_the_head_of_every_queue(new_store: NewStor
     left = {info.queue_id: list(range(info.min_offset, 100)) for info in store.reader.queues("t")}
     assert min(len(offsets) for offsets in left.values()) < 100
     assert by_queue(side_by_side(store, fail=False).read(wanted)) == left
+
+
+def test_side_by_side_a_loss_that_a_server_finds_later_repeats_no_row(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of the server ends within the ranges, and the next question is refused because of one of them."""
+    monkeypatch.setattr("commitlog_store.remote.blocks._BUDGET", 10_000)
+    store = interleaved(new_store, [300, 300, 300])
+    expected = everything(store)
+    with served(store.path) as url:
+        batches = replace(side_by_side(store, fail=False), path=url).read(all_queues(store))
+        read = [next(batches)]
+        store.delete_queue("t", 1)
+        read += batches
+    found = by_queue(read)
+    assert 0 < len(found[1]) < 300
+    assert found == expected | {1: expected[1][: len(found[1])]}
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
