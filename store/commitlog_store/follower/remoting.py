@@ -82,7 +82,7 @@ class RemotingClient:
         try:
             table = msgspec.json.decode(self.request(GET_BROKER_RUNTIME_INFO), type=_RuntimeInfo).table
             bounds = msgspec.convert(table, _Bounds, strict=False)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._failed(f"answered with something else than its runtime info: {error}") from error
         return max(bounds.commitLogMinOffset, 0), bounds.commitLogMaxOffset
 
@@ -96,10 +96,10 @@ class RemotingClient:
             )
         frame = receive_exactly(self._socket, length, deadline)
         try:
-            answer = decode(frame)
-        except RemotingError as error:
-            raise self._failed(f"answered request {code} with another frame than its protocol's: {error}") from error
-        if answer.opaque != self._opaque or not answer.is_response:
+            header = msgspec.json.decode(frame[_WORD.size : _WORD.size + size], type=_Header)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._failed(f"answered request {code} with a header that is not one: {error}") from error
+        if header.opaque != self._opaque or not header.flag & _RESPONSE:
             raise self._failed(f"answered another request than {code}")
         if answer.code:
             raise self._refused(code, answer)

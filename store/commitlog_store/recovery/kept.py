@@ -110,7 +110,7 @@ def read_kept_piece(path: str) -> KeptPiece:
         lost = [LostMessages(*(queue[name] for name in _QUEUE_FIELDS)) for queue in report.queues]
     except OSError as error:
         raise ReadFailed("read", path=file, cause=error) from error
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
         raise CorruptConfig(
             "Report of a kept piece", path=file, offset=0, expected="the JSON that a cut writes", found=str(error)
         ) from error

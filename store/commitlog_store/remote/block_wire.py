@@ -61,7 +61,7 @@ def decode_wanted(ticket: bytes) -> BlocksWanted:
     """``InvalidValue``."""
     try:
         return msgspec.msgpack.decode(ticket, type=BlocksWanted)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidValue(f"This is no question for blocks: {error}.") from error
 
 

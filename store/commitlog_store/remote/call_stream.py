@@ -104,6 +104,6 @@ def decode_call(message: flight.FlightStreamChunk) -> StreamedCall:
     given = message.app_metadata
     try:
         call, body = _CALLS.decode(b"" if given is None else memoryview(given))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidValue(f"A message of this stream is no call: {error}.") from error
     return StreamedCall(call, body, message.data)

@@ -93,7 +93,7 @@ def decode_question(call: str, body: bytes | memoryview) -> Question:
         raise InvalidValue(f"This server does not know the question {call!r}: the client is newer.")
     try:
         return Question(*_decoder(call).decode(body))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidValue(f"The arguments of {call} are not what this server takes: {error}.") from error
 
 

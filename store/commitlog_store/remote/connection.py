@@ -370,7 +370,7 @@ def decode_answer(call: str, body: bytes | memoryview) -> Answer:
     """``RemoteFailed`` for anything but an answer to this call."""
     try:
         answer = Answer(*_decoder(call).decode(body))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RemoteFailed(
             f"The server's answer to {call} is not one: {error}. Is it another version of commitlog serve?"
         ) from error

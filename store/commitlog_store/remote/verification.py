@@ -48,5 +48,5 @@ def _decode_assessment(body: bytes) -> Assessment:
 
     try:
         return msgspec.msgpack.decode(body, type=Assessment, dec_hook=decode_other)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RemoteFailed(f"The server's assessment is not one: {error}.") from error

@@ -171,7 +171,7 @@ def decode_error(body: bytes) -> CommitLogError:
     """The error as it was at the server; ``RemoteFailed`` with its text if this version does not know its class."""
     try:
         found = msgspec.msgpack.decode(body, type=_Error)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return RemoteFailed("The server failed, and did not say how in a way that this client knows.")
     kind = getattr(errors, found.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, CommitLogError) and kind.__module__ == errors.__name__):

@@ -206,7 +206,8 @@ def test_positions_are_json_and_anything_else_is_passed_over() -> None:
     body = encode_positions("billing", {("orders", 0): 12, ("orders", 1): 9, ("refunds", 3): 0})
     assert body == b'{"group":"billing","offsets":{"orders":{"0":12,"1":9},"refunds":{"3":0}}}'
     assert decode_positions(body) == ("billing", {("orders", 0): 12, ("orders", 1): 9, ("refunds", 3): 0})
-    for other in (b"", b"{}", b'{"group":"billing","offsets":{"orders":{"0":-1}}}', b'{"group":1,"offsets":{}}'):
+    wrong = b'{"group":"billing","offsets":{"orders":{"0":-1}}}'
+    for other in (b"", b"{}", wrong, b'{"group":1,"offsets":{}}', b'{"group":"\xff","offsets":{}}'):
         assert decode_positions(other) is None
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import FlushDiskType, MessageStore, StoreReader, repair_store, salvage_store
-from commitlog_store.errors import DamagedLog, LogShort, NotAStore, StoreLocked
+from commitlog_store.errors import CorruptConfig, DamagedLog, LogShort, NotAStore, StoreLocked
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.kept import drop_kept, kept_pieces
 from commitlog_store.testing import kill
@@ -167,6 +167,14 @@ def test_a_kept_piece_has_no_owner(with_piece: tuple[Path, Path]) -> None:
     (piece / "config" / "topics.json").write_text("{}")
     assert [Path(one.path) for one in drop_kept(store)] == [piece]
     assert not piece.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"reason":"\xff"}'])
+def test_a_report_of_a_kept_piece_that_cannot_be_read_is_named(with_piece: tuple[Path, Path], content: bytes) -> None:
+    store, piece = with_piece
+    (piece / "kept.json").write_bytes(content)
+    with pytest.raises(CorruptConfig, match="Report of a kept piece"):
+        kept_pieces(store)
 
 
 def test_nothing_that_a_link_leads_to_is_dropped(with_piece: tuple[Path, Path], tmp_path: Path) -> None:

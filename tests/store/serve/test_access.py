@@ -104,9 +104,10 @@ def test_the_file_holds_hashes_only_and_is_its_owners(tmp_path: Path) -> None:
     assert TokenFile(str(tokens)).role_of(token) == ("spark", Role.WRITE)
     with pytest.raises(InvalidValue, match="has a token 'spark' already"):
         new_token(str(tokens), "spark", Role.READ)
-    tokens.write_text('{"name":"x"}\n')
-    with pytest.raises(InvalidValue, match=r"Line 1 of .* is no token"):
-        TokenFile(str(tokens))
+    for wrong in (b'{"name":"x"}\n', b'{"name":"\xff"}\n'):
+        tokens.write_bytes(wrong)
+        with pytest.raises(InvalidValue, match=r"Line 1 of .* is no token"):
+            TokenFile(str(tokens))
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "example.org:8815"])

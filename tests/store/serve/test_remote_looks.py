@@ -17,7 +17,7 @@ from commitlog_store.errors import InvalidValue, RemoteFailed, StoreLocked
 from commitlog_store.queue.log_blocks import BlockLimits
 from commitlog_store.remote.wire import WIRE_VERSION, decode_error
 from tests.store.cli.commands import run
-from tests.store.serve.servers import served
+from tests.store.serve.servers import SPOKEN, served
 from tests.support import golden
 
 
@@ -176,3 +176,14 @@ def test_a_client_without_a_version_is_refused(url: str) -> None:
     with flight.FlightClient(url) as client, pytest.raises(flight.FlightServerError) as caught:
         client.do_get(flight.Ticket(b"")).read_all()
     assert "speaks version none" in str(decode_error(caught.value.extra_info))
+
+
+def test_a_question_that_is_not_utf_8_is_refused_by_name(url: str) -> None:
+    """A text of MessagePack, with one byte."""
+    for ask in (
+        lambda client: list(client.do_action(flight.Action("topics", b"\x93\xa1\xff\xa5raise\x90"), SPOKEN)),
+        lambda client: client.do_get(flight.Ticket(b"\x9a\xa1\xff"), SPOKEN).read_all(),
+    ):
+        with flight.FlightClient(url) as client, pytest.raises(flight.FlightServerError) as caught:
+            ask(client)
+        assert isinstance(decode_error(caught.value.extra_info), InvalidValue)
