@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from operator import index
 from typing import SupportsIndex, TypeVar
@@ -94,7 +94,7 @@ class QueueCatalog:
         saved = self._saved_now()
         return None if saved is None else saved.end_of(topic, queue_id)
 
-    def topics(self, besides: Container[str] = ()) -> list[str]:
+    def topics(self, besides: Collection[str] = ()) -> list[str]:
         """All topics that have a directory, sorted, but for those ``besides``. Other names are ignored."""
         return [name for name in self._listed(besides) if name in self._filled or self._is_filled(name)]
 
@@ -105,7 +105,7 @@ class QueueCatalog:
         self._filled.update(topic for topic, ids in unchanged.items() if ids)
         return [name for name in names if name in self._filled or self._is_filled(name)], unchanged
 
-    def _listed(self, besides: Container[str] = ()) -> list[str]:
+    def _listed(self, besides: Collection[str] = ()) -> list[str]:
         """The names of directories that topics may have, sorted, but for those ``besides``."""
         if self._topics.refresh():
             self._names = sorted(filter(_is_topic, self._topics.names))
@@ -114,7 +114,7 @@ class QueueCatalog:
         self._all_plain = not has_other_kinds(self._path)
         return [name for name in self._names if name not in besides] if besides else self._names
 
-    def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
+    def known_queues(self, besides: Collection[str] = ()) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""
         for topic in self.topics(besides):
             try:

@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -113,7 +113,7 @@ class ConsumeQueueStore:
             if self._settled is not None:
                 self._settled.settle(dispatched_to)
 
-    def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
+    def known_queues(self, besides: Collection[str] = ()) -> Iterator[tuple[str, int]]:
         """``QueueCatalog.known_queues``."""
         return self._catalog.known_queues(besides)
 

@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from operator import truediv
 from pathlib import Path
@@ -372,7 +373,8 @@ def test_side_by_side_a_loss_that_a_server_finds_later_repeats_no_row(
     store = interleaved(new_store, [300, 300, 300])
     expected = everything(store)
     with served(store.path) as url:
-        batches = replace(side_by_side(store, fail=False), path=url).read(all_queues(store))
+        task = side_by_side(store, fail=False)
+        batches = replace(task, options=replace(task.options, path=url)).read(all_queues(store))
         read = [next(batches)]
         store.delete_queue("t", 1)
         read += batches
