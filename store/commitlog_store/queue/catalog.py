@@ -112,7 +112,7 @@ class QueueCatalog:
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
             self._filled.intersection_update(self._topics.names)
         self._all_plain = not has_other_kinds(self._path)
-        return [name for name in self._names if name not in besides] if besides else self._names
+        return [name for name in self._names if name not in besides]
 
     def known_queues(self, besides: Collection[str] = ()) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""

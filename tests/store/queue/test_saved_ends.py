@@ -472,7 +472,12 @@ def test_a_file_is_read_once_for_many_readers_and_again_once_it_has_changed(
     first.look()
     read: list[str] = []
     read_file = disk.read_file
-    monkeypatch.setattr(disk, "read_file", lambda path, *more: [read.append(path), read_file(path, *more)][1])
+
+    def noting(path: str, most: int) -> bytes:
+        read.append(path)
+        return read_file(path, most)
+
+    monkeypatch.setattr(disk, "read_file", noting)
     second = load_saved_ends(str(closed))
     assert second is not None
     assert second is not first
