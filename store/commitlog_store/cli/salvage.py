@@ -75,20 +75,12 @@ def _print_json(report: SalvageReport) -> None:
     plain: dict[str, Any] = camel_members(report)
     plain |= {"found": report.found, "lost": report.lost, "unreadableBytes": report.unreadable_bytes}
     plain["topics"] = [
-        camel_members(one) | {"lostOffsets": [_members(hole) for hole in one.lost_offsets]} for one in report.topics
+        camel_members(one) | {"lostOffsets": [camel_members(hole) for hole in one.lost_offsets]}
+        for one in report.topics
     ]
     for name in ("unreadable", "batches", "moved", "misnamed"):
-        plain[name] = [_members(one) for one in getattr(report, name)]
+        plain[name] = [camel_members(one) for one in getattr(report, name)]
     print(json_text(plain))
-
-
-def _members(row: Any) -> dict[str, Any]:
-    """The fields of a named tuple under their JSON names."""
-    from types import SimpleNamespace
-
-    from commitlog_store.cli.render import camel_members
-
-    return camel_members(SimpleNamespace(**row._asdict()))
 
 
 def _print_report(report: SalvageReport) -> None:
