@@ -1,12 +1,11 @@
-"""JSON of kept pieces and of the messages in them, for ``info`` and ``repair``."""
+"""JSON of kept pieces, for ``info``, ``repair`` and ``follow``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from commitlog_store.recovery.kept import KeptPiece, LostMessages
-
-LOST_COLUMNS = ("topic", "queueId", "start", "stop", "messages")
+from commitlog_store.cli.render import camel_members
+from commitlog_store.recovery.kept import KeptPiece
 
 
 def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
@@ -18,10 +17,5 @@ def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
         "messages": piece.messages,
         "reason": piece.reason,
         "uncommitted": piece.uncommitted or None,
-        "queues": lost_to_json(piece.lost),
+        "queues": [camel_members(one) for one in piece.lost],
     }
-
-
-def lost_to_json(lost: list[LostMessages]) -> list[dict[str, Any]]:
-    """Lost messages, one object for each queue."""
-    return [dict(zip(LOST_COLUMNS, one, strict=True)) for one in lost]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from commitlog_store.cli.confirm import Changed, Yes, do_as_shown
 from commitlog_store.cli.console import print_table, uncut_console
-from commitlog_store.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
+from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
     AS_TABLE,
@@ -27,7 +27,7 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.progress import progress_bar
-from commitlog_store.cli.render import ends_wrong, json_text
+from commitlog_store.cli.render import camel_members, ends_wrong, json_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.topic_table import topic_table
 from commitlog_store.config import MessageStoreConfig
@@ -111,6 +111,7 @@ def repair(
     do_as_shown(show, _GO_ON, do, yes=not is_asked, for_program=for_program)
 
 
+_LOST_COLUMNS = ("topic", "queueId", "start", "stop", "messages")
 _PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
@@ -150,7 +151,7 @@ def print_repair(report: RepairReport, form: OutputFormat, *, asks: bool = False
         print(json_text(_to_json(report)))
         return
     if form is OutputFormat.CSV:
-        print_rows(LOST_COLUMNS, lost_to_json(report.lost), form)
+        print_rows(_LOST_COLUMNS, map(camel_members, report.lost), form)
         return
     path = report.path
     if report.kept is not None:
@@ -316,5 +317,5 @@ def _to_json(report: RepairReport) -> dict[str, Any]:
         "messages": report.messages,
         "uncommitted": report.uncommitted or None,
         "keptIn": None if report.kept is None else report.kept.path,
-        "lost": lost_to_json(report.lost),
+        "lost": [camel_members(one) for one in report.lost],
     }
