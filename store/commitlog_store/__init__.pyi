@@ -82,7 +82,7 @@ from commitlog_store.transaction import Transaction as Transaction
 from commitlog_store.verify.assessment import Assessment as Assessment
 from commitlog_store.verify.assessment import Verdict as Verdict
 from commitlog_store.verify.assessment import assess_store as assess_store
-from commitlog_store.verify.store import Finding as Finding
+from commitlog_store.verify.findings import Finding as Finding
 from commitlog_store.verify.store import verify_store as verify_store
 
 __version__: str
