@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from operator import index
-from typing import SupportsIndex
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import integer
 from commitlog_store.timestamps import length_of_time_ms
 
 # A hundred years: every system can still show such a time of delivery.
@@ -51,8 +50,8 @@ def delay_level(delay: object, message_delay_level: str) -> int | None:
     if delay is None:
         return None
     levels = parse_delay_levels(message_delay_level)
-    if isinstance(delay, SupportsIndex) and not isinstance(delay, bool):
-        level = index(delay)
+    if (number := integer(delay)) is not None:
+        level = number
     elif isinstance(delay, str) and delay.isascii() and delay.isdigit():
         level = int(delay) if len(delay) <= _MOST_DIGITS else -1
     elif isinstance(delay, str | timedelta):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone, tzinfo
-from operator import index
-from typing import SupportsFloat, SupportsIndex, TypeAlias
+from typing import SupportsFloat, TypeAlias
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import integer
 
 # Milliseconds since the epoch, a datetime with a time zone, a time before now, or a text as ``parse_time`` takes it.
 GivenTime: TypeAlias = int | datetime | timedelta | str
@@ -61,12 +61,13 @@ def milliseconds_of(value: GivenTime, name: str) -> int:
             raise InvalidValue(f"{name} has no time zone: give {value!r} with tzinfo, such as timezone.utc.")
         since = value - datetime(1970, 1, 1, tzinfo=timezone.utc)
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    number = integer(value)
+    if number is None:
         raise InvalidValue(
             f"{name} is a datetime, a timedelta before now, a text such as '2h', or an int of milliseconds, not "
             f"{value!r}."
         )
-    return checked_timestamp_ms(index(value), name)
+    return checked_timestamp_ms(number, name)
 
 
 def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = None, *, name: str = "") -> int:

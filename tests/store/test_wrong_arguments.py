@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from commitlog_store import MessageStore, StoreReader, archive_store, commit_group_offsets, export_store
+from commitlog_store import Message, MessageStore, StoreReader, archive_store, commit_group_offsets, export_store
 from commitlog_store.errors import InvalidValue, NotAStore, TopicNotFound
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.serve.servers import served
@@ -117,3 +118,24 @@ def test_a_file_in_the_place_of_the_logs_directory_is_reported(path: Path) -> No
         log.unlink()
         moved.rename(log)
         assert store.half_messages.pending() == []
+
+
+ARRAY = np.array([0, 1])
+ARRAYS: dict[str, Callable[[MessageStore, StoreReader], object]] = {
+    "a queue": lambda store, _: store.put("orders", b"x", queue_id=ARRAY),  # type: ignore[arg-type]
+    "a flag": lambda store, _: store.put_message(Message(topic="orders", body=b"x", flag=ARRAY)),  # type: ignore[arg-type]
+    "a delay": lambda store, _: store.put("orders", b"x", delay=ARRAY),  # type: ignore[arg-type]
+    "an offset": lambda _, reader: next(reader.read("orders", 0, ARRAY)),  # type: ignore[call-overload]
+    "a place": lambda store, _: store.wait_for_messages("orders", 0, ARRAY, timeout_s=0),  # type: ignore[arg-type]
+    "a time": lambda _, reader: reader.offset_by_time("orders", 0, ARRAY),  # type: ignore[arg-type]
+    "the number of a row": lambda store, _: store.put_messages([{"body": b"x"}], topic="orders", first_row=ARRAY),  # type: ignore[arg-type]
+    "a row's number of a wrong type": lambda store, _: store.put_messages([], topic="orders", first_row="0"),  # type: ignore[arg-type]
+    "half a character in a path": lambda *_: MessageStore.open("\ud800"),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_is_nearly_a_number_or_a_path_is_refused(path: Path, name: str) -> None:
+    """An array of numpy has the method by which its numbers are ints, and then fails."""
+    with open_store(path) as store, store.reader() as reader, pytest.raises(InvalidValue, match=r"array\(|'0'|ud800"):
+        ARRAYS[name](store, reader)

@@ -27,6 +27,7 @@ from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.errors import CommitLogError, PutRefused, put_error
 from commitlog_store.log.commit_log_writer import AppendedRows, CommitLogWriter
 from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.queue.get_message import checked_int
 from commitlog_store.queue.topic_config import TopicConfig
 
 _STATUSES = list(PutMessageStatus)
@@ -171,6 +172,7 @@ class PutTableService:
         ``first_row`` is the number of the first row in reasons: another one for a part of a table. With
         ``stop_at_refusal``, no row after the first refused one is appended, and ``rows`` of the result ends with that.
         """
+        first_row = checked_int("first_row", first_row)
         table = MessageTable(rows, topic=topic)
         results = _Results(len(table), first_row)
         try:
@@ -201,6 +203,7 @@ class PutTableService:
 
         ``from_store``: also for topics that take no messages from producers. ``InvalidValue`` for wrong columns.
         """
+        first_row = checked_int("first_row", first_row)
         table = MessageTable(rows, topic=topic)
         for first, chunk in table.chunks():
             _, encoded = self._encoded(table, first + first_row, chunk, from_store=from_store)

@@ -72,12 +72,19 @@ def absolute_path(path: object) -> str:
     and for a network address.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or not text or "\0" in text or not _is_encodable(text):
         raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
     if fault := path_fault(text):
         text = without_secrets(text)
         raise NotAStore(f"{text!r} is not the path of a store's directory. {fault}", path=text)
     return os.path.abspath(with_home(text))
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        return bool(os.fsencode(text))
+    except UnicodeEncodeError:
+        return False  # half a character, as JSON may hold
 
 
 def _denied(path: str) -> StoreAccessDenied:

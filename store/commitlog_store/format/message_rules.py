@@ -27,7 +27,6 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import SupportsIndex
 
 from commitlog_store.config import LARGEST_BODY, MessageStoreConfig
 from commitlog_store.delay_level import parse_delay_levels
@@ -51,7 +50,7 @@ from commitlog_store.format.properties import (
 )
 from commitlog_store.format.timer_messages import TIMER_TOPIC, deliver_at_fault
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from commitlog_store.java_numbers import MAX_INT, MAX_LONG
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG, integer
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
 from commitlog_store.put_status import PutMessageStatus
@@ -175,8 +174,8 @@ def type_fault(message: object) -> str | None:
         number = getattr(message, name)
         if number is None and name in _OPTIONAL_NUMBERS:
             continue
-        # ``int`` first: asking for a protocol takes microseconds.
-        if not isinstance(number, int | SupportsIndex) or (name in _OPTIONAL_NUMBERS and isinstance(number, bool)):
+        may_be_bool = name not in _OPTIONAL_NUMBERS and isinstance(number, bool)
+        if integer(number) is None and not may_be_bool:
             return f"The field {name} is an int, not {shown(number)}."
     faults = deliver_at_fault(message.deliver_at), _body_fault(message.body), _keys_fault(message.keys)
     return next(filter(None, faults), None) or _properties_fault(message.properties)
@@ -240,7 +239,7 @@ def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
         raise InvalidValue(f"The field topic is a text, not {topic!r}.")
     validate_topic(topic)
     for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, MAX_LONG)):
-        if isinstance(number, bool) or not isinstance(number, SupportsIndex) or not 0 <= index(number) <= most:
+        if not 0 <= (-1 if (given := integer(number)) is None else given) <= most:
             raise InvalidValue(f"The field {name} is an int from 0 to {most}, not {number!r}.")
 
 

@@ -12,8 +12,7 @@ import enum
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from operator import index
-from typing import NamedTuple, Protocol, SupportsIndex, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.single_record import message_of
-from commitlog_store.java_numbers import MAX_LONG
+from commitlog_store.java_numbers import MAX_LONG, integer
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.message import MessageExt
 from commitlog_store.queue.block_reader import BlockReader
@@ -103,11 +102,10 @@ _AT_THE_END = frozenset(
 
 def checked_int(name: str, value: int) -> int:
     """The number, also one of numpy. ``InvalidValue`` for what is not an integer."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    number = integer(value)
+    if number is None:
         raise InvalidValue(f"{name} is an int, not {value!r}.")
-    return index(value)
+    return number
 
 
 def checked_count(name: str, value: int) -> int:

@@ -157,6 +157,7 @@ class RemoteStore(Producing, RemoteAdministration, Unpicklable):
         Of a call that fails in the middle, the parts before are stored; the status of each row says so. With
         ``stop_at_refusal``, the server stops at the first refused row, and a part that fails is the last one.
         """
+        first_row = checked_int("first_row", first_row)
         rows = message_rows(table)
         MessageTable(rows, topic=topic)  # the errors of wrong columns, before anything is sent
         with self._sessions.session() as session:

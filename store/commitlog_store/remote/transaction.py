@@ -12,6 +12,7 @@ from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.message_table import MessageTable
 from commitlog_store.errors import CommitLogError, PutNotConfirmed, SessionLost, TransactionEnded
 from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.queue.get_message import checked_int
 from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import sendable_parts, too_large
@@ -64,6 +65,7 @@ class RemoteTransaction(Unpicklable):
         if self.already_there:
             return
         try:
+            first_row = checked_int("first_row", first_row)
             rows = message_rows(table)
             MessageTable(rows, topic=topic)  # the errors of wrong columns, before anything is sent
             with self._sessions.call(), self._lock:
