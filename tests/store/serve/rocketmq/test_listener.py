@@ -180,10 +180,10 @@ def test_clients_that_read_no_answers_take_no_more_memory_than_the_limit(
             wait_for(lambda: client.pull("orders", 0, 7).code == 0)
         pull = RemotingCommand(code=RequestCode.PULL_MESSAGE)
         pull.fields = {name: str(value) for name, value in pull_fields("orders", 0, 0).items()}
-        for _ in range(8):
-            silent = opened.enter_context(_raw(served))
+        clients = [opened.enter_context(_raw(served)) for _ in range(8)]
+        for raw in clients:
             with contextlib.suppress(ConnectionError):
-                silent.sendall(pull.encode() * 20)  # their answers are less than one client may leave
+                raw.sendall(pull.encode() * 20)  # their answers are less than one client may leave
         # The system's own buffers hold some of the 20 MiB of a client.
         wait_for(lambda: caplog.text.count("is closed: answers that it does not read") >= 7, 20)
         with RemotingClient(served.address) as other:
