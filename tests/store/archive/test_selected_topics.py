@@ -552,7 +552,7 @@ def test_beside_an_owner_that_puts_and_commits(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", config) as owner:
 
         def put() -> None:
-            for number in range(400):
+            for number in range(200):
                 owner.put("orders", b"%d" % number, queue_id=0)
                 with owner.transaction("loader", number) as batch:
                     batch.put_messages(pa.table({"topic": ["late", "orders", "paid"], "body": [b"%d" % number] * 3}))
@@ -569,7 +569,7 @@ def test_beside_an_owner_that_puts_and_commits(tmp_path: Path) -> None:
     assert check_archive(objects_of(tmp_path / "a")).strays == 0
     found = _messages(_archived(tmp_path), ["late", "orders"])
     assert found == _messages(tmp_path / "store", ["late", "orders"])
-    assert sum(map(len, found.values())) == 3 * 400
+    assert sum(map(len, found.values())) == 3 * 200
 
 
 def test_a_place_in_the_stores_log_that_a_message_names_is_none(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def _run(path: Path, seconds: float, **settings: Any) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"flush_disk_type": SYNC}], ids=["async", "sync"])
 def test_readers_see_every_message_once_in_order_beside_writers(tmp_path: Path, settings: dict[str, Any]) -> None:
-    _run(tmp_path, 2.5, **settings)
+    _run(tmp_path, 1.2, **settings)
 
 
 @pytest.mark.stress
