@@ -119,8 +119,10 @@ class RemoteConsumer(Consuming):
             if is_unanswered(error):
                 silent.add(address)
         finally:
-            self._leave(silent)
-            self._lock.release()
+            try:
+                self._leave(silent)
+            finally:
+                self._lock.release()
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``Consumer.poll``: up to ``max_messages`` messages of all queues; waits for the first one."""

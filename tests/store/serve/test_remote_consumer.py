@@ -217,6 +217,22 @@ def test_a_store_that_is_closed_closes_its_consumers(url: str, remote: RemoteSto
         assert taken[0].body not in _poll_all(other)
 
 
+def test_a_close_that_is_interrupted_leaves_no_other_thread_waiting(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    consumer = remote.consumer("billing", "orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close()
+    assert not consumer._lock.locked(), "another thread waits for it before it is refused"
+    with pytest.raises(ConsumerClosed):
+        consumer.poll()
+
+
 def test_a_consumer_that_is_dropped_gives_its_queues_back(url: str, remote: RemoteStore) -> None:
     with remote.consumer("billing", "orders") as other:
         dropped = remote.consumer("billing", "orders")
