@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from commitlog_store.errors import CommitLogError, RemoteFailed
 from commitlog_store.serve.call_limits import answering, refuse_unwanted
 from commitlog_store.serve.http.pages.known_numbers import KnownTimes
 from commitlog_store.serve.http.pages.live_looks import LiveLooks
+from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.views import Values
 from commitlog_store.threads.wakeup import Wakeup
 from tests.support.waiting import WAIT_LIMIT_S
@@ -133,6 +135,22 @@ def test_a_visitor_who_leaves_during_the_first_look_ends_it_for_no_other(
         assert isinstance(first.exception(WAIT_LIMIT_S), RemoteFailed)
         assert other.result(WAIT_LIMIT_S)["looks"] == 2
     assert not caplog.messages
+
+
+def test_pages_that_are_opened_at_the_same_time_are_no_more_streams_than_may_be() -> None:
+    async def made() -> str:
+        return "<p>looked</p>"
+
+    async def opened() -> list[bytes]:
+        streams = LiveStreams()
+        asked = [streams.stream(made) for _ in range(100)]  # a stream counts once its answer begins
+        events = [answer.body_iterator for answer in asked]
+        begun = [one for stream in events if (one := await anext(aiter(stream), b""))]
+        for stream in events:
+            await stream.aclose()
+        return begun
+
+    assert len(asyncio.run(opened())) == 64
 
 
 @pytest.mark.parametrize("asked_at", [(30.0, 59.0), (59.0,), ()], ids=str)

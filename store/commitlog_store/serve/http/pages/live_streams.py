@@ -45,6 +45,8 @@ class LiveStreams:
         return StreamingResponse(self._events(make), media_type="text/event-stream", headers=_AT_ONCE)
 
     async def _events(self, make: Callable[[], Awaitable[str]]) -> AsyncIterator[bytes]:
+        if self._count >= _MOST_STREAMS:  # others that came at the same time have begun since ``stream``
+            return
         self._count += 1
         try:
             ends = time.monotonic() + _LONGEST_S
