@@ -56,7 +56,7 @@ def test_a_directory_needs_nothing_of_the_network(tmp_path: Path) -> None:
 
 def test_a_server_without_http_needs_nothing_of_the_web() -> None:
     loaded = packages(modules_after("import commitlog_store.serve.run, commitlog_store.cli.serve"))
-    assert not loaded & {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"}
+    assert not loaded & {"asyncio", "jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"}
 
 
 def test_the_errors_and_paths_load_nothing_heavy() -> None:

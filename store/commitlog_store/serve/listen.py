@@ -1,31 +1,24 @@
-"""Where a server listens, who may reach it (loopback, or TLS with tokens), and work on a listener's loop."""
+"""Where a server listens, and who may reach it: loopback, or TLS with tokens."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import ipaddress
-import logging
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.addresses import IpAddress, address_text, parse_host_port
 from commitlog_store.remote.connection import DEFAULT_PORT
 
-_LOG = logging.getLogger(__name__)
 DEFAULT_LISTEN = "127.0.0.1:8815"
 # A broker's port of RocketMQ.
 ROCKETMQ_PORT = 10911
 DEFAULT_HTTP = "127.0.0.1:8816"
 HTTP_PORT = 8816
-# After a connection could not be taken.
-_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,39 +121,3 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     except OSError as error:  # an ssl.SSLError is one
         raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
     return context
-
-
-async def accept(
-    bound: socket.socket,
-    has_room: Callable[[], bool],
-    begin: Callable[[socket.socket], Coroutine[Any, Any, None]],
-    beginning: set[asyncio.Task[None]],
-) -> None:
-    """Take connections, and close those that there is no room for. When this ends, new ones are refused.
-
-    Each begins in a task of its own, which is in ``beginning`` meanwhile.
-    """
-    loop = asyncio.get_running_loop()
-    bound.setblocking(False)
-    with bound:
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(bound)
-            except OSError as error:  # too many open files
-                _LOG.warning("A connection cannot be taken: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            if not has_room():
-                connection.close()
-                continue
-            task = loop.create_task(begin(connection))
-            beginning.add(task)
-            task.add_done_callback(beginning.discard)
-
-
-async def logged(work: Coroutine[Any, Any, None], listener: str) -> None:
-    """Do work of a listener whose outcome nothing waits for: an error that ends it is logged."""
-    try:
-        await work
-    except Exception:  # noqa: BLE001 - whatever it is, the listener serves on
-        _LOG.exception("%s of %s has ended", getattr(work, "__qualname__", work), listener)

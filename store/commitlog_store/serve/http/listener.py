@@ -20,7 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commitlog_store.errors import ListenFailed
 from commitlog_store.serve.connection_counts import ConnectionCount
-from commitlog_store.serve.listen import ListenSettings, accept, bound_socket, logged
+from commitlog_store.serve.listen import ListenSettings, bound_socket
+from commitlog_store.serve.listener_loop import accept, logged
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)

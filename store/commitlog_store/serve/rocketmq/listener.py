@@ -19,7 +19,8 @@ from typing import Any
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.remoting_command import RemotingCommand
 from commitlog_store.serve.connection_counts import ConnectionCount
-from commitlog_store.serve.listen import accept, bound_socket, logged
+from commitlog_store.serve.listen import bound_socket
+from commitlog_store.serve.listener_loop import accept, logged
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.request_times import RequestLatencies
