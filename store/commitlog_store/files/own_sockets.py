@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from commitlog_store.files.addresses import address_text
+from commitlog_store.addresses import address_text
 
 _DESCRIPTORS = "/proc/self/fd"
 # ``tcpi_bytes_received``, since Linux 4.1.

@@ -14,8 +14,8 @@ import threading
 import weakref
 from typing import NamedTuple
 
+from commitlog_store.addresses import address_text, parse_host_port
 from commitlog_store.errors import InvalidValue
-from commitlog_store.files.addresses import address_text, parse_host_port
 
 _DEFAULT_PORT = 10_912
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
+from commitlog_store.addresses import address_text, ip_address
 from commitlog_store.config import BrokerRole, MessageStoreConfig
 from commitlog_store.engine.commit_batch import epoch_of
 from commitlog_store.engine.group_transfer import GroupTransferService
@@ -23,7 +24,6 @@ from commitlog_store.engine.stats import SlaveState
 from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import CommitLogError, ListenFailed, ReplicaStore, TooManyOpenFiles
 from commitlog_store.files import disk
-from commitlog_store.files.addresses import address_text, ip_address
 from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.replication.connection import HAConnection, MasterIdentity
 from commitlog_store.replication.epoch_reporter import EpochReporter

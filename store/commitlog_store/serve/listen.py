@@ -9,9 +9,9 @@ import socket
 import ssl
 from dataclasses import dataclass
 
+from commitlog_store.addresses import IpAddress, address_text, parse_host_port
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
-from commitlog_store.files.addresses import IpAddress, address_text, parse_host_port
 from commitlog_store.remote.connection import DEFAULT_PORT
 
 DEFAULT_LISTEN = "127.0.0.1:8815"

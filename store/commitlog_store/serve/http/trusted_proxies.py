@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Scope
 
+from commitlog_store.addresses import IpAddress, ip_address
 from commitlog_store.errors import InvalidValue
-from commitlog_store.files.addresses import IpAddress, ip_address
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # A name or an IPv4 address, or an IPv6 address in brackets, with a port.

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from commitlog_store.files.addresses import address_text
+from commitlog_store.addresses import address_text
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import parse_subscription
 from commitlog_store.format.java_hash import string_hash_code

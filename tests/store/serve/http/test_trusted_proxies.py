@@ -117,6 +117,8 @@ def test_without_tls_at_the_proxy_a_name_may_be_made_to_lead_there(tmp_path: Pat
         ("10.0.0.1", {"X-Forwarded-For": "2001:db8::7"}, "own", "http", "2001:db8::7"),
         ("10.0.0.1", {"X-Forwarded-For": "192.0.2.7, unknown"}, "own", "http", "10.0.0.1"),
         ("11.0.0.1", {"X-Forwarded-Host": "a", "X-Forwarded-For": "192.0.2.7"}, "own", "http", "11.0.0.1"),
+        ("10.0.0.1", {"X-Forwarded-For": "192.0.2.7%eth0"}, "own", "http", "10.0.0.1"),
+        ("10.0.0.1", {"X-Forwarded-For": "fe80::7%eth0"}, "own", "http", "fe80::7%eth0"),
         ("a-socket", {"X-Forwarded-Host": "a"}, "own", "http", "a-socket"),
     ],
 )

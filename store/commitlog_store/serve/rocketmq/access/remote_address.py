@@ -23,8 +23,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from commitlog_store.addresses import ip_address
 from commitlog_store.errors import InvalidValue
-from commitlog_store.files.addresses import ip_address
 
 # Numbers of an address: 4 from 0 to 255, or 8 from 0 to 65,535.
 _Parts: TypeAlias = tuple[int, ...]

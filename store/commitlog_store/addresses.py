@@ -25,6 +25,6 @@ def parse_host_port(text: str, default_port: int) -> tuple[str, int] | None:
 
 
 def ip_address(text: str) -> IpAddress:
-    """An address without its zone; of a client of IPv4 at a socket of IPv6, the IPv4 address. ``ValueError``."""
-    found = ipaddress.ip_address(text.partition("%")[0])
+    """An address; of a client of IPv4 at a socket of IPv6, the IPv4 address. ``ValueError``."""
+    found = ipaddress.ip_address(text)
     return getattr(found, "ipv4_mapped", None) or found
