@@ -144,15 +144,15 @@ def _json_header(command: RemotingCommand) -> bytes:
 
 
 class _JsonHeader(msgspec.Struct):
-    """The members of a header that clients write, with their types."""
+    """The members of a header that clients write. Those without a type here may have any."""
 
     code: _Int = 0
     opaque: _Int = 0
     flag: _Int = 0
     version: _Int = 0
-    language: str = "JAVA"
-    remark: str | None = None
-    extFields: dict[str, Any] | None = None
+    language: Any = "JAVA"
+    remark: Any = None
+    extFields: Any = None
 
 
 _decode_json = msgspec.json.Decoder(_JsonHeader).decode
@@ -164,6 +164,8 @@ def _from_json(header: bytes, body: bytes) -> RemotingCommand:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemotingError(f"A JSON header cannot be read: {error}") from None
     fields = found.extFields or {}
+    if not isinstance(fields, dict):
+        raise RemotingError("extFields of a header is not a JSON object.")
     if not set(map(type, fields.values())) <= {str}:
         # fastjson writes numbers and booleans of some fields without quotes, and other clients write null.
         fields = {name: _text(value) for name, value in fields.items() if value is not None}
@@ -172,8 +174,8 @@ def _from_json(header: bytes, body: bytes) -> RemotingCommand:
         opaque=found.opaque,
         flag=found.flag,
         version=found.version,
-        language=found.language,
-        remark=found.remark,
+        language=str(found.language),
+        remark=None if found.remark is None else str(found.remark),
         fields=fields,
         body=body,
         kind=HeaderKind.JSON,

@@ -105,6 +105,12 @@ def test_members_of_unusual_types_mean_the_same() -> None:
     assert first.body == b"body"
 
 
+def test_members_that_are_only_shown_may_have_any_type() -> None:
+    header = b'{"code":310,"extFields":[],"language":9,"remark":5}'
+    found = decode(struct.pack(">I", len(header)) + header)
+    assert (found.code, found.fields, found.language, found.remark) == (310, {}, "9", "5")
+
+
 @pytest.mark.parametrize("code", [b"1e3", b"2147483648", b'"310"', b"null"])
 def test_a_code_that_is_no_number_of_32_bits_is_refused(code: bytes) -> None:
     header = b'{"code":%s}' % code
