@@ -230,12 +230,15 @@ class RemoteReader(StoreReader):
     def _listed(self, queues: Callable[[], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
         """The queues, by what was listed before: ``listed_bounds`` says whether that has changed.
 
-        What is missing there may have come since: it is refused by a new list.
+        What is missing there may have come since: it is refused by a new list. A server that does not answer is asked
+        once.
         """
         self._listing.begin()
         self._lists = True
         try:
             return checked_queues(queues())
+        except RemoteFailed:
+            raise
         except CommitLogError:
             self._listing.forget()
             return checked_queues(queues())
@@ -336,7 +339,9 @@ class RemoteReader(StoreReader):
     def _units_of(self, ranges: Sequence[QueueOffsets], chunk: int) -> Iterator[tuple[int, Units]]:
         """The first part is asked for at once: the server refuses what is not there before it reads a unit."""
         units = self._all_units_of(ranges, chunk)
-        return chain([first], units) if (first := next(units, None)) is not None else units
+        first = next(units, None)
+        # ``chain`` holds what it is given until its end: an iterator, which lets go of the part.
+        return units if first is None else chain(iter([first]), units)
 
     def _all_units_of(self, ranges: Sequence[QueueOffsets], chunk: int) -> Iterator[tuple[int, Units]]:
         first, at = 0, ranges[0][2] if ranges else 0

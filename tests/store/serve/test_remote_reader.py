@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import re
+import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from commitlog_store import MessageFilter, MessageStore, StoreReader
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed, RemoteFailed, TopicNotFound
 from commitlog_store.reader import QueueInfo
-from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.reader import RemoteReader
 from tests.store.serve.servers import served
 from tests.support import golden
 
@@ -237,6 +238,34 @@ def test_a_topic_that_came_after_the_last_look_is_found(tmp_path: Path) -> None:
             assert sum(map(len, reader.scan(topic))) == 1
         with pytest.raises(InvalidValue, match="queue_id"):
             reader.queue_infos(lambda: [("a", "0")])  # type: ignore[list-item]
+
+
+def test_a_server_that_does_not_answer_is_waited_for_once_by_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unanswered(_: RemoteReader, call: str, *arguments: object) -> None:
+        asked.append((call, arguments))
+        raise RemoteFailed("No server answers.")
+
+    with MessageStore.open(tmp_path / "store") as store, served(owned=store) as url, StoreReader.open(url) as reader:
+        monkeypatch.setattr(RemoteReader, "_ask", unanswered)
+        with pytest.raises(RemoteFailed):
+            reader.queue_infos(lambda: [(topic, 0) for topic in reader.topics()])
+        monkeypatch.undo()
+    assert asked == [("topics", ())]
+
+
+def test_the_first_part_of_units_is_not_held_while_the_others_are_read(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store, served(owned=store) as url, StoreReader.open(url) as reader:
+        for body in (b"a", b"b", b"c"):
+            store.put("orders", body, queue_id=0)
+        store.dispatch()
+        parts = reader.units("orders", 0, 0, 3, chunk=1)
+        first = weakref.ref(next(parts))
+        next(parts)
+        assert first() is None
 
 
 def test_a_reader_is_opened_again_where_it_was_pickled_to(tmp_path: Path) -> None:
