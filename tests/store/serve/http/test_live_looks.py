@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import CommitLogError, RemoteFailed
 from commitlog_store.serve.call_limits import answering, refuse_unwanted
+from commitlog_store.serve.http.pages import known_numbers
 from commitlog_store.serve.http.pages.known_numbers import KnownTimes
 from commitlog_store.serve.http.pages.live_looks import LiveLooks
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
@@ -135,6 +137,27 @@ def test_a_visitor_who_leaves_during_the_first_look_ends_it_for_no_other(
         assert isinstance(first.exception(WAIT_LIMIT_S), RemoteFailed)
         assert other.result(WAIT_LIMIT_S)["looks"] == 2
     assert not caplog.messages
+
+
+def test_times_of_a_page_that_asks_for_very_many_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_numbers, "_MOST", 2)
+
+    class Reader:
+        asked = 0
+
+        def store_timestamps(self, places: Sequence[object]) -> list[int]:
+            self.asked += len(places)
+            return [7] * len(places)
+
+    known, reader = KnownTimes(clock=lambda: 0.0), Reader()
+    page = [("orders", 0, offset) for offset in range(9)]
+    for _ in range(3):
+        assert known.of(cast("StoreReader", reader), page) == [7] * 9
+        known.of(cast("StoreReader", reader), page[:1])
+    assert reader.asked == 9
+    for first in range(9, 900, 9):  # of a queue that grows, what is known does not grow without end
+        known.of(cast("StoreReader", reader), [("orders", 0, first + offset) for offset in range(9)])
+    assert len(known._known) <= 3 * 9
 
 
 def test_pages_that_are_opened_at_the_same_time_are_no_more_streams_than_may_be() -> None:

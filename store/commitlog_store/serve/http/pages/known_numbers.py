@@ -104,11 +104,13 @@ class KnownTimes:
         self._clock = clock
         self._known: dict[_Place, int] = {}
         self._until = clock() + _AGE_S
+        self._most = _MOST
 
     def of(self, reader: StoreReader, places: Sequence[_Place]) -> list[int | CommitLogError]:
         """``StoreReader.store_timestamps``. Errors are not remembered. The messages must be there, by the bounds."""
         now = self._clock()
-        if now >= self._until or len(self._known) > _MOST:
+        self._most = max(self._most, 2 * len(places))  # else a long page would forget its own each time
+        if now >= self._until or len(self._known) > self._most:
             self._known, self._until = {}, now + _AGE_S
         known, errors = self._known, dict[_Place, CommitLogError]()
         missing = [place for place in places if place not in known]
