@@ -130,12 +130,13 @@ class RemoteAdministration:
         checked_on_damage(on_damage)
         check_skipped(skipped)
         done = 0
-        while left is None or left > done:
-            most = _MOST_REDRIVEN if left is None else min(left - done, _MOST_REDRIVEN)
-            count, found = self._sessions.once("redrive", group, to, most, on_damage, bool(verify_crc))
-            done += count
-            if skipped is not None:
-                skipped += [one for one in found if one not in skipped]
-            if count < most:
-                break
+        with self._sessions.session() as session:  # one for all parts: a store that is closed lets its calls end
+            while left is None or left > done:
+                most = _MOST_REDRIVEN if left is None else min(left - done, _MOST_REDRIVEN)
+                count, found = session.once("redrive", group, to, most, on_damage, bool(verify_crc))
+                done += count
+                if skipped is not None:
+                    skipped += [one for one in found if one not in skipped]
+                if count < most:
+                    break
         return done

@@ -14,6 +14,7 @@ from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteAccessRefused, TopicInUse, TopicNotFound
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.remote import administration
+from commitlog_store.remote.session import Session
 from commitlog_store.retention.survey import clean_request
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.cli.commands import answered, ended, lines, plain, run
@@ -132,6 +133,22 @@ def test_dead_letters_are_put_back_in_several_calls(
         0,
     ]
     assert [one.body for one in polled(owned, topic="bills")] == bodies
+
+
+def test_a_store_that_is_closed_lets_dead_letters_be_put_back_to_the_end(
+    owned: MessageStore, remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(administration, "_MOST_REDRIVEN", 2)
+    give_up(owned, *[b"%d" % number for number in range(5)], topic="bills")
+    once = Session.once
+
+    def once_and_closed(session: Session, *call: Any, **options: Any) -> Any:
+        found = once(session, *call, **options)
+        remote.close()
+        return found
+
+    monkeypatch.setattr(Session, "once", once_and_closed)
+    assert remote.redrive("billing") == 5
 
 
 CALLS: dict[str, Callable[[RemoteStore], object]] = {
