@@ -39,17 +39,13 @@ def large_binary_of(values: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
     return values
 
 
-def binary_parts(values: pa.Array) -> tuple[Int64Array, ByteArray]:
-    """Where each value of text or bytes starts, one number more than values, and the bytes that the numbers point into.
-
-    The numbers of ``large_binary`` are not copied.
-    """
+def binary_parts(values: pa.LargeBinaryArray) -> tuple[Int64Array, ByteArray]:
+    """Where each value starts (one number more than values), and the bytes that the numbers point into."""
     if not len(values):
         # Arrow may leave even the one number out.
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
     _, offsets, data = values.buffers()
-    numbers = np.frombuffer(offsets, np.int64 if values.type == _BINARY else np.int32)
-    bounds = numbers[values.offset : values.offset + len(values) + 1].astype(np.int64, copy=False)
+    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.columnar.arrow_bytes import strided_view
-from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.java_hash import string_hash_code
 
@@ -87,9 +86,11 @@ def _hashes_and_units(texts: pa.StringArray) -> tuple[_Hashes, Int64Array]:
         texts = texts.fill_null("")
     if not len(texts):
         return np.zeros(0, np.uint32), np.zeros(0, np.int64)
-    bounds, raw = binary_parts(texts)
+    _, offsets, values = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    raw = np.frombuffer(values, np.uint8) if values is not None else np.zeros(0, np.uint8)
     raw = raw[bounds[0] : bounds[-1]]
-    bounds = bounds - bounds[0]
+    bounds -= bounds[0]
     units = np.diff(bounds)
     # Steps go back from the ends, so the first text needs room in front of it.
     hashes = _ascii_hashes(np.concatenate((np.zeros(_WORD, np.uint8), raw)), bounds[1:] + _WORD, units)

@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.columnar.arrow_bytes import all_equal, gather_binary, strided_view, to_text
-from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array, sorted_distinct
 
 _NAME_END = 1
@@ -44,7 +43,10 @@ class PropertyRows:
     """The property strings of many records, one row a record, as ``binary``."""
 
     def __init__(self, properties: pa.BinaryArray) -> None:
-        bounds, raw = binary_parts(properties)
+        _, offsets, data = properties.buffers()
+        first = properties.offset
+        bounds = np.frombuffer(offsets, np.int32)[first : first + len(properties) + 1].astype(np.int64)
+        raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
         # All rows back to back, and where each one starts: one number more than rows.
         self._data = raw[bounds[0] : bounds[-1]]
         self._offsets = bounds - bounds[0]
@@ -267,10 +269,11 @@ def _order_by_shape(properties: pa.BinaryArray) -> tuple[Int64Array, list[int]] 
     """The rows by shape, and where the rows of each shape begin and end; None when they are to stay together."""
     if len(properties) < _FEW_ROWS:
         return None
-    bounds, raw = binary_parts(properties)
-    raw = raw[: bounds[-1]]
+    _, offsets, data = properties.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[properties.offset : properties.offset + len(properties) + 1]
+    raw = np.frombuffer(data, np.uint8)[: bounds[-1]] if data is not None else np.zeros(0, np.uint8)
     found = raw <= _LAST_SEPARATOR
-    if _nearly_certainly_even(raw, found, bounds):
+    if _nearly_certainly_even(raw, found, bounds.astype(np.int64)):
         return None
     places = np.append(np.flatnonzero(found), len(raw))
     firsts = np.searchsorted(places, bounds)

@@ -17,7 +17,6 @@ import struct
 import numpy as np
 import pyarrow as pa
 
-from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array
 from commitlog_store.java_numbers import MAX_LONG
@@ -132,8 +131,11 @@ def _cast(texts: pa.StringArray, kind: JavaType) -> pa.Array | None:
 
 def _data(texts: pa.StringArray) -> ByteArray:
     """The bytes of all texts, back to back."""
-    bounds, data = binary_parts(texts)
-    return data[bounds[0] : bounds[-1]]
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return np.zeros(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)
+    return np.frombuffer(data, np.uint8)[bounds[texts.offset] : bounds[texts.offset + len(texts)]]
 
 
 def _parse_distinct(texts: pa.StringArray, kind: JavaType) -> tuple[Int64Array, BoolArray]:
