@@ -29,7 +29,8 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
-from commitlog_store.queue.saved_ends import Bools, SavedEnd, SavedEnds, Unchanged, load_saved_ends
+from commitlog_store.queue.loaded_ends import load_saved_ends
+from commitlog_store.queue.saved_ends import Bools, SavedEnd, SavedEnds, Unchanged
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import CatalogView, QueueView
 
@@ -352,7 +353,7 @@ class QueueCatalog:
         """Of each entry of a queue, whether it holds. In a state, the next question may rest on it."""
         listed_by, self._listed_by = self._listed_by, None
         if self._still is None:
-            return saved.look_at_queues()
+            return saved.look_at(np.arange(saved.queue_count))
         self._compared = saved
         # The answer may be kept for a state that was asked for after the list.
         return (listed_by if listed_by is not None and self._still() else saved.look()).queues

@@ -20,7 +20,8 @@ from commitlog_store.log.store_directory import has_other_kinds
 from commitlog_store.paths import CONSUME_QUEUE, file_name_for_offset, parse_file_name
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter
-from commitlog_store.queue.saved_ends import SavedEnds, load_saved_ends, save_ends
+from commitlog_store.queue.loaded_ends import load_saved_ends
+from commitlog_store.queue.saved_ends import SavedEnds, save_ends
 from commitlog_store.queue.written_units import written_units
 
 Queue = tuple[str, int]

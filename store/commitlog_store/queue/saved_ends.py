@@ -62,7 +62,6 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 # With fewer queues no file is written: looking at them takes a few milliseconds.
 _LEAST_QUEUES = 256
-_LARGEST = 1 << 30
 _MAGIC = b"PYSF"
 _HEADER = struct.Struct(">4sIQ16sQQIII")
 _TOPIC = struct.Struct(">QqI")
@@ -257,9 +256,8 @@ class Unchanged:
 
     def ids(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """``SavedEnds.unchanged_ids``, as of this comparison."""
-        saved, same = self._saved, self._directories.tolist()
-        known = [(topic, row) for topic in topics if (row := saved.row(topic)) is not None and same[row]]
-        return saved.ids_by_topic(known)
+        same, row_of = self._directories.tolist(), self._saved.row
+        return self._saved.ids_by_topic((one, row) for one in topics if (row := row_of(one)) is not None and same[row])
 
     def file_sizes(self) -> dict[int, int]:
         """The number of files of each size, in the unchanged topics."""
@@ -326,8 +324,7 @@ class SavedEnds:
 
     def again(self) -> SavedEnds:
         """The same content for another look at the store, without what was compared. ``ValueError`` as above."""
-        found = copy(self)
-        found._begin()
+        (found := copy(self))._begin()
         return found
 
     @property
@@ -455,9 +452,7 @@ class SavedEnds:
 
     def look(self) -> Unchanged:
         """Compare all entries with the directories and files, as they are now."""
-        directories: list[Bools] = []
-        topics: list[Bools] = []
-        queues: list[Bools] = []
+        found: list[tuple[Bools, Bools, Bools]] = []
         for first in range(0, len(self._names), _COMPARED_AT_ONCE):
             stop = min(first + _COMPARED_AT_ONCE, len(self._names))
             same_queues = self._unchanged_at(np.arange(self.first_queues[first], self.first_queues[stop]))
@@ -466,18 +461,14 @@ class SavedEnds:
             same_directories = self._are_same(paths, self.topic_rows[first:stop], _OF_DIRECTORY)
             same_topics = same_directories.copy()
             same_topics[of_topic[~same_queues]] = False
-            directories.append(same_directories)
-            topics.append(same_topics)
-            queues.append(same_queues)
-        self._compared = Unchanged(self, *map(np.concatenate, (directories, topics, queues)))
+            found.append((same_directories, same_topics, same_queues))
+        self._compared = Unchanged(self, *map(np.concatenate, zip(*found, strict=True)))
         return self._compared
 
-    def look_at_queues(self) -> Bools:
-        """Compare all entries of queues, as they are now, and not those of their topics: whether each is the same."""
-        return self.look_at(np.arange(self.queue_count))
-
     def look_at(self, rows: Rows) -> Bools:
-        """``look_at_queues`` of those in some rows of the table of queues; false for -1."""
+        """Compare the entries in some rows of the table of queues, as they are now, and not those of their topics:
+        whether each is the same; false for -1.
+        """
         same = np.zeros(len(rows), np.bool_)
         known = np.flatnonzero(rows >= 0)
         for first in range(0, len(known), _COMPARED_AT_ONCE):
@@ -524,7 +515,7 @@ class SavedEnds:
         """Whether it is still the file to use. The store is asked once a second at most."""
         now = time.monotonic()
         if now - self._looked_at_s > _LOOK_AGAIN_S:
-            if _named(self._store_path) != self.generation:
+            if named_generation(self._store_path) != self.generation:
                 return False
             self._looked_at_s = now
         return True
@@ -535,63 +526,12 @@ def _firsts(counts: npt.NDArray[np.uint32]) -> list[int]:
     return [0, *np.cumsum(counts, dtype=np.int64).tolist()]
 
 
-def _named(store_path: str) -> int:
+def named_generation(store_path: str) -> int:
     """The generation that the checkpoint's mark names; 0 for none, and where a broker has taken over since."""
     mark = mark_if_readable(os.path.join(store_path, CHECKPOINT))
     if mark is None or (mark.closed and disk.exists(os.path.join(store_path, ABORT))):
         return 0
     return mark.saved_ends
-
-
-def load_saved_ends(store_path: str, known: SavedEnds | None = None) -> SavedEnds | None:
-    """The saved ends of a store, if they may be used now: see the decision. None otherwise, whatever the reason.
-
-    ``known`` is returned if it is of the same generation: no owner has changed a queue since it was loaded.
-    """
-    if os.name != "posix":
-        return None  # what the other system calls st_ctime is the time at which a file was made
-    try:
-        generation = _named(store_path)
-        if not generation:
-            return None
-        found = known
-        if found is None or found.generation != generation:
-            found = _read(store_path)
-        mark = mark_if_readable(os.path.join(store_path, CHECKPOINT))
-    except (OSError, CommitLogError, ValueError, struct.error):
-        return None
-    if mark is None or found.generation != generation or mark.saved_ends != generation:
-        return None
-    # After a power cut a file may have newer bytes than its times say: its owner has not closed the store.
-    return found if mark.closed or found.is_of_this_boot else None
-
-
-class _Kept(NamedTuple):
-    """What was read last, and of which file: the tasks of a Spark query each open the store that the one before has
-    read."""
-
-    path: str
-    stamp: tuple[int, ...]
-    saved: SavedEnds
-
-
-_kept: _Kept | None = None
-
-
-def _read(store_path: str) -> SavedEnds:
-    """The content of the file now. ``OSError``, ``CommitLogError``, ``ValueError``."""
-    global _kept  # noqa: PLW0603  # replaced as a whole
-    path, now_ns = os.path.join(store_path, SAVED_ENDS), time.time_ns()
-    file, kept = disk.stamp(path), _kept
-    if file is None:
-        raise ValueError("no file of saved ends")
-    stamp = file.st_dev, file.st_ino, file.st_size, file.st_ctime_ns
-    if kept is not None and (kept.path, kept.stamp) == (path, stamp):
-        return kept.saved.again()
-    found = SavedEnds(store_path, disk.read_file(path, _LARGEST))
-    # Only while a later change has another time.
-    _kept = _Kept(path, stamp, found.again()) if _proving(file, now_ns, file.st_dev) else None
-    return found
 
 
 def save_ends(
@@ -680,11 +620,11 @@ def _encoded_topic(
         files.append(packed)
     if not queues:
         return None
-    row = _TOPIC.pack(found.st_ino, _proving(found, now_ns, device), len(queues))
+    row = _TOPIC.pack(found.st_ino, proving_ns(found, now_ns, device), len(queues))
     return EncodedTopics(row, b"".join(queues), b"".join(files))
 
 
-def _proving(found: os.stat_result, now_ns: int, device: int) -> int:
+def proving_ns(found: os.stat_result, now_ns: int, device: int) -> int:
     """The time of the last change, if any later change has another one; else 0. ``now_ns`` is before the look."""
     if stat.S_ISLNK(found.st_mode):
         return 0  # what the link leads to has times of its own
@@ -706,13 +646,13 @@ def _found_end(path: str, device: int, known_end: int | None) -> SavedEnd | None
     # The times first: what changes after them has others, and the entry does not hold.
     now_ns = time.time_ns()
     directory = disk.stamp(path)
-    changed_ns = 0 if directory is None else _proving(directory, now_ns, device)
+    changed_ns = 0 if directory is None else proving_ns(directory, now_ns, device)
     if directory is None or not changed_ns:
         return None
     files = []
     for base in sorted(base for name in disk.list_names(path) if (base := parse_file_name(name)) is not None):
         file = disk.stamp(f"{path}/{file_name_for_offset(base)}")
-        if file is None or base % UNIT_SIZE or not (file_changed_ns := _proving(file, now_ns, device)):
+        if file is None or base % UNIT_SIZE or not (file_changed_ns := proving_ns(file, now_ns, device)):
             return None
         files.append(SavedFile(base, file.st_ino, file.st_size, file_changed_ns))
     units = _units_of(path, files) if files else None

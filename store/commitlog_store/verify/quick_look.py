@@ -17,7 +17,7 @@ from commitlog_store.format.record import MIN_RECORD_SIZE, Corrupt, Decoded, Rec
 from commitlog_store.paths import ABORT, INDEX
 from commitlog_store.progress import Progress
 from commitlog_store.queue.deleted_topics import DeletedTopics
-from commitlog_store.queue.saved_ends import load_saved_ends
+from commitlog_store.queue.loaded_ends import load_saved_ends
 from commitlog_store.recovery.kept import LostMessages, is_kept_piece, read_kept_piece
 from commitlog_store.verify.access import check_owners_files, check_readable, read_part, report_failed_pages
 from commitlog_store.verify.config_files import check_config_files

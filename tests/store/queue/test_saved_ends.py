@@ -24,7 +24,7 @@ from commitlog_store.format.checkpoint import decode_checkpoint, decode_mark, en
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, SAVED_ENDS
 from commitlog_store.queue import catalog, saved_ends
-from commitlog_store.queue.saved_ends import load_saved_ends
+from commitlog_store.queue.loaded_ends import load_saved_ends
 from commitlog_store.reading import bounds as reading_bounds
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.start import StartKind
