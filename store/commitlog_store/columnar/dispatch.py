@@ -156,6 +156,15 @@ class GroupedUnits:
             units[0] if len(some) == 1 else np.concatenate(units or [np.empty(0, UNIT_FILE_DTYPE)]),
         )
 
+    def starts(self) -> tuple[list[int], list[bool]]:
+        """The first offset of each queue, and whether its others follow one another."""
+        offsets, bounds = self.queue_offsets, self.bounds
+        if len(self) == 1:  # as of most messages that come one at a time
+            start = int(offsets[0])
+            return [start], [int(offsets[-1]) - start + 1 == len(offsets)]
+        firsts, lasts = offsets[bounds[:-1]], offsets[np.array(bounds[1:], np.int64) - 1]
+        return firsts.tolist(), (lasts - firsts + 1 == np.diff(bounds)).tolist()
+
     def __len__(self) -> int:
         """The number of queues."""
         return len(self.queues)
@@ -278,7 +287,7 @@ def units_by_queue(requests: DispatchRequests) -> GroupedUnits:
     Each queue comes once, or, when it gets messages of its own and light units, once for each, its own first.
     """
     if len(requests) == 1 and requests.light is None:
-        return GroupedUnits.of(_unit_of_one(requests))
+        return _unit_of_one(requests)
     rows = np.flatnonzero(requests.has_unit)
     topic_codes, queue_ids = requests.topic_codes[rows], requests.queue_ids[rows]
     queue_offsets = requests.queue_offsets[rows]
@@ -316,13 +325,13 @@ def units_by_queue(requests: DispatchRequests) -> GroupedUnits:
     return GroupedUnits(queues, are_light.tolist(), bounds, queue_offsets, units)
 
 
-def _unit_of_one(requests: DispatchRequests) -> Iterator[QueueUnits]:
+def _unit_of_one(requests: DispatchRequests) -> GroupedUnits:
     """``units_by_queue`` of one record, in a fifth of the time: a store whose messages come one at a time has many."""
     if not sys_flag.has_queue_unit(int(requests.sys_flags[0])):
-        return
+        return GroupedUnits.of(())
     units = np.array([(requests.physical_offsets[0], requests.sizes[0], requests.tags_codes[0])], UNIT_FILE_DTYPE)
     topic = requests.topics[requests.topic_codes[0]]
-    yield QueueUnits(topic, int(requests.queue_ids[0]), requests.queue_offsets, units)
+    return GroupedUnits([(topic, int(requests.queue_ids[0]))], [False], [0, 1], requests.queue_offsets, units)
 
 
 def _groups(topic_codes: Int32Array, queue_ids: Int32Array) -> npt.NDArray[np.integer[Any]] | None:

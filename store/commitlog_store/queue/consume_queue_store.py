@@ -330,10 +330,7 @@ class ConsumeQueueStore:
         """``ConsumeQueueWriter.append_next`` of many queues; the groups that are left. ``StoreIOError``."""
         others: list[QueueUnits] = []
         bounds, data = groups.bounds, groups.units.tobytes()
-        offsets = groups.queue_offsets[bounds[:-1]]
-        lasts = groups.queue_offsets[np.array(bounds[1:], np.int64) - 1]
-        follow_one_another = (lasts - offsets + 1 == np.diff(bounds)).tolist()
-        starts = offsets.tolist()
+        starts, follow_one_another = groups.starts()
         for first in range(0, len(groups), _APPENDED_AT_ONCE):
             with self._lock:
                 self._unsettle()
