@@ -86,6 +86,7 @@ __all__ = [
     "archive_hint",
     "checked_commit_log",
     "file_name_for_offset",
+    "is_encodable",
     "is_queue_id",
     "is_system_group",
     "is_system_topic",
@@ -214,6 +215,15 @@ BATCH_TOPIC = "rmq_sys_commitlog_batch"
 # many of them are in consumerOffset.json.
 POSITIONS_TOPIC = "rmq_sys_commitlog_positions"
 POSITIONS_GROUP = "CID_RMQ_SYS_COMMITLOG_POSITIONS"
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a file may have the name; not with half a character in it, as JSON may hold."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def path_fault(text: str) -> str | None:

@@ -125,7 +125,7 @@ ARRAYS: dict[str, Callable[[MessageStore, StoreReader], object]] = {
     "a queue": lambda store, _: store.put("orders", b"x", queue_id=ARRAY),  # type: ignore[arg-type]
     "a flag": lambda store, _: store.put_message(Message(topic="orders", body=b"x", flag=ARRAY)),  # type: ignore[arg-type]
     "a delay": lambda store, _: store.put("orders", b"x", delay=ARRAY),  # type: ignore[arg-type]
-    "an offset": lambda _, reader: next(reader.read("orders", 0, ARRAY)),  # type: ignore[call-overload]
+    "an offset": lambda _, reader: next(reader.read("orders", 0, ARRAY)),  # type: ignore[arg-type]
     "a place": lambda store, _: store.wait_for_messages("orders", 0, ARRAY, timeout_s=0),  # type: ignore[arg-type]
     "a time": lambda _, reader: reader.offset_by_time("orders", 0, ARRAY),  # type: ignore[arg-type]
     "the number of a row": lambda store, _: store.put_messages([{"body": b"x"}], topic="orders", first_row=ARRAY),  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from commitlog_store.errors import InvalidValue, NotAStore, StoreAccessDenied, TooManyOpenFiles
 from commitlog_store.files.held_files import held_file
 from commitlog_store.files.limits import most_open_files
-from commitlog_store.paths import path_fault, without_secrets
+from commitlog_store.paths import is_encodable, path_fault, without_secrets
 
 # The flag with which reading leaves the time of the last access as it is.
 _NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
@@ -72,19 +72,12 @@ def absolute_path(path: object) -> str:
     and for a network address.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text or "\0" in text or not _is_encodable(text):
+    if not isinstance(text, str) or not text or "\0" in text or not is_encodable(text):
         raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
     if fault := path_fault(text):
         text = without_secrets(text)
         raise NotAStore(f"{text!r} is not the path of a store's directory. {fault}", path=text)
     return os.path.abspath(with_home(text))
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        return bool(os.fsencode(text))
-    except UnicodeEncodeError:
-        return False  # half a character, as JSON may hold
 
 
 def _denied(path: str) -> StoreAccessDenied:

@@ -76,7 +76,8 @@ def test_each_block_of_an_lz4_frame_unpacks_alone(data: bytes) -> None:
     """RocketMQ's reader, lz4-java, refuses a frame of blocks that refer to others, as liblz4 makes of over 64 KiB."""
     packed = compress(data, CompressionType.LZ4)
     assert packed[4] == 0b0110_0000, "version 1, independent blocks, no sizes, no checksums"
-    blocks, at = [], 7
+    blocks: list[bytes] = []
+    at = 7
     while size := int.from_bytes(packed[at : at + 4], "little"):
         block = packed[at + 4 : at + 4 + (size & 0x7FFF_FFFF)]
         at += 4 + len(block)
