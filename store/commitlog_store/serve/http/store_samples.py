@@ -30,7 +30,7 @@ from commitlog_store.paths import (
 from commitlog_store.queue.topic_config import PERM_READ, PERM_WRITE, read_topic_config
 from commitlog_store.reader import StoreReader, levels_and_timers
 from commitlog_store.serve.connection_counts import PROTOCOL_TYPE, ConnectionCounts
-from commitlog_store.serve.http.pages.groups_now import positions_now
+from commitlog_store.serve.http.groups_now import positions_now
 from commitlog_store.serve.http.samples import LOCAL_DISK, REST, BoundedNames, Samples, Value, add_bounded, summed
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
 from commitlog_store.store import MessageStore, owned_by

@@ -213,7 +213,7 @@ def _processors(
     server: RemotingServer,
     threads_of: ThreadsOf,
 ) -> Sequence[Processor]:
-    """Those of routes, sends and pulls."""
+    """The processors of routes, sends and pulls."""
     owned = owned_by(store)
     topics = owned.engine.topics
     return (
@@ -231,7 +231,7 @@ def _processors(
 
 
 class GroupProcessors:
-    """Those of clients, groups, transactions, look-ups and administration.
+    """The processors of clients, groups, transactions, look-ups and administration.
 
     ``processors`` answer requests; the rest is what other parts of a server share with them.
 

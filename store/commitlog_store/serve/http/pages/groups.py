@@ -12,7 +12,7 @@ from commitlog_store.paths import is_system_group
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.connection_counts import GroupClient
-from commitlog_store.serve.http.pages.groups_now import positions_now, settings_now, settings_of_group
+from commitlog_store.serve.http.groups_now import positions_now, settings_now, settings_of_group
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 from commitlog_store.store import consumers_of, open_groups
 

@@ -11,7 +11,7 @@ from commitlog_store.queries.texts import printable_text
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.figures.series import SPANS_S, PastFigures, of_store, of_topic
-from commitlog_store.serve.http.pages.groups_now import positions_now
+from commitlog_store.serve.http.groups_now import positions_now
 from commitlog_store.serve.http.pages.views import Asked, Values, View
 
 # The charts of a page: title, and the series that each shows. A star: all with that begin.
