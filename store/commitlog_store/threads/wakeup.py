@@ -23,10 +23,6 @@ class Wakeup:
         with contextlib.suppress(RuntimeError):  # it is set already
             self._lock.release()
 
-    def clear(self) -> None:
-        """Forget that it was set: what it was set for is looked for after this."""
-        self._lock.acquire(blocking=False)
-
     def wait(self, seconds: float) -> bool:
         """Return when it is set, or after ``seconds``. Returns whether it was set."""
         return self._lock.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))

@@ -82,8 +82,6 @@ class Worker:
     def _run(self) -> None:
         waits = False
         while not self._stopping:
-            # Else the pause after the step would end at once, for what the step has done.
-            self._wakeup.clear()
             try:
                 pause = self._service.run_once()
                 if waits:
