@@ -354,8 +354,10 @@ class ConsumeQueueStore:
         if left is None:
             return True
         group, writer = left, self.writer(group.topic, group.queue_id)
-        # The messages before these are deleted, and no unit of theirs is missing.
-        from_start |= self.begins_after_deletion(group)
+        if self.begins_after_deletion(group):
+            # The messages before these are deleted: no unit of theirs is missing, and none of an older queue stays.
+            from_start = True
+            writer.forget_before(int(group.queue_offsets[0]))
         if group.light:
             return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
         return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)

@@ -266,6 +266,12 @@ class ConsumeQueueWriter:
         elif write_back:
             self._write(start, there.astype(UNIT_FILE_DTYPE))
 
+    def forget_before(self, first: int) -> None:
+        """Recovery, before the first ``rewrite``: delete a queue with units of messages before an offset."""
+        before = self.unit(first - 1) if self.next_offset is None and first else None
+        if before is not None and before[1] != FILLER_SIZE:
+            self.delete()
+
     def _remove_before(self, offset: int) -> None:
         """Delete the files before the one that holds an offset, the newest first. ``StoreIOError``."""
         for base in [base for base in reversed(self._files.bases) if base < offset * UNIT_SIZE]:

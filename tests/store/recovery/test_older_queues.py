@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.testing import kill
 from tests.support.clean_store import assert_clean
 
 UNITS_PER_FILE = 5
@@ -52,4 +53,28 @@ def test_queues_that_end_before_the_log_begins_are_written_again(tmp_path: Path,
     with MessageStore.open(path, CONFIG, rebuild=rebuild):
         pass
     assert bodies(path) == (start, numbers)
+    assert_clean(path)
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("deleted", [1, 4, 5, 7])
+def test_messages_of_a_deleted_topic_do_not_come_back_with_older_queues(
+    tmp_path: Path, deleted: int, killed: bool, rebuild: bool
+) -> None:
+    path, copy = tmp_path / "store", tmp_path / "older"
+    store = MessageStore.open(path, CONFIG)
+    put(store, 0, deleted)
+    shutil.copytree(path / "consumequeue", copy)
+    store.delete_topic("orders", with_messages=True)
+    put(store, deleted, deleted + 3)
+    if killed:
+        kill(store)
+    else:
+        store.close()
+    shutil.rmtree(path / "consumequeue")
+    shutil.copytree(copy, path / "consumequeue")
+    with MessageStore.open(path, CONFIG, rebuild=rebuild):
+        pass
+    assert bodies(path) == (deleted, list(range(deleted, deleted + 3)))
     assert_clean(path)
