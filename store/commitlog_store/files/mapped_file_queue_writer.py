@@ -20,6 +20,7 @@ from commitlog_store.errors import CorruptRecord, StoreClosed
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import errors_name, failed_writes
 from commitlog_store.files.limits import most_open_files
+from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_writer import HALTED, MappedFileWriter, make_file
 from commitlog_store.files.transient_store_pool import PooledBuffer, TransientStorePool
 from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
@@ -72,16 +73,15 @@ def count_leftovers(bases: Sequence[int], path_of: Callable[[int], str]) -> int:
 
 
 def _holds_nothing(path: str) -> bool:
-    """Whether all bytes of a file are zero, or in a hole."""
-    descriptor = disk.open_file(path)
+    """Whether all bytes of a file are zero, or in a hole. ``NotAStore`` for a link, which an owner does not follow."""
+    disk.identity_of(path)
+    file = MappedFile.open(path, 0)
     try:
-        for start, stop in disk.data_extents(descriptor, 0, disk.size_of(descriptor)):
-            for at in range(start, stop, _PIECE):
-                if disk.read_at(descriptor, min(_PIECE, stop - at), at).strip(b"\0"):
-                    return False
-        return True
+        extents = file.data_extents(0, file.size)
+        places = ((at, min(_PIECE, stop - at)) for start, stop in extents for at in range(start, stop, _PIECE))
+        return not any(file.read(at, length).strip(b"\0") for at, length in places)
     finally:
-        disk.close(descriptor)
+        file.close()
 
 
 class FileAllocator(Protocol):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from commitlog_store.errors import CorruptRecord, DiskFull, ReadFailed, StoreIOError
+from commitlog_store.errors import CorruptRecord, DiskFull, NotAStore, ReadFailed, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
+from commitlog_store.recovery.log_on_disk import LogOnDisk
 
 _SIZE = 32 << 10
 
@@ -178,6 +180,36 @@ def test_an_empty_file_after_a_hole_is_a_leftover(tmp_path: Path) -> None:
     files.load()
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
     files.close()
+
+
+def test_a_link_after_a_hole_is_not_followed_and_stays(tmp_path: Path) -> None:
+    """Invariant 10, also where the link leads to a file of zeros, which would be a leftover."""
+    log, elsewhere = tmp_path / "commitlog", tmp_path / "elsewhere"
+    log.mkdir()
+    make_file(str(log / f"{0:020d}"), _SIZE)
+    make_file(str(elsewhere), _SIZE)
+    link = log / f"{2 * _SIZE:020d}"
+    link.symlink_to(elsewhere)
+    for load in (MappedFileQueueWriter(str(log), _SIZE).load, partial(LogOnDisk.load, str(log), aborted=True)):
+        with pytest.raises(NotAStore, match=f"{link.name} is a symbolic link"):
+            load()
+    assert link.is_symlink()
+
+
+def test_a_file_after_a_hole_that_cannot_be_read_is_named_by_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = str(tmp_path)
+    for base in (0, 2 * _SIZE):
+        (tmp_path / f"{base:020d}").write_bytes(b"x" * _SIZE)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(disk, "read_at", fail)
+    for load in (MappedFileQueueWriter(log, _SIZE).load, partial(LogOnDisk.load, log, aborted=True)):
+        with pytest.raises(ReadFailed, match=f"Cannot read .*{2 * _SIZE:020d}"):
+            load()
 
 
 def test_a_file_that_is_warmed_can_be_written_and_read(file: MappedFileWriter) -> None:
