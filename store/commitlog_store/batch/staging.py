@@ -315,6 +315,11 @@ def remove_up_to(store_path: str, batch: BatchId) -> None:
     _remove_versions(store_path, os.path.join(STAGING, _directory_name(batch.app_id)), batch.version)
 
 
+def remove_application(store_path: str, name: str) -> None:
+    """Remove the staged files in an application's directory ``name`` of the staging area."""
+    _remove_versions(store_path, os.path.join(STAGING, name), None)
+
+
 def _remove_versions(store_path: str, directory: str, last: int | None) -> None:
     try:
         names = disk.list_names(os.path.join(store_path, directory))
@@ -361,6 +366,8 @@ def _directory_name(app_id: str) -> str:
 
 # Seven days: far longer than the tasks of a batch leave its directory unchanged.
 LEFT_OVER_AFTER_SECONDS = 7 * 24 * 3600
+# The versions' directories, and the files in them; deeper files were not staged.
+_DEPTH = 2
 
 
 def remove_leftovers(store_path: str, *, now: float) -> None:
@@ -380,17 +387,30 @@ def remove_leftovers(store_path: str, *, now: float) -> None:
 def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
     directory = os.path.join(store_path, STAGING, name)
     with contextlib.suppress(OSError, CommitLogError):  # of one application; the others are still checked
-        if not disk.is_symlink(directory):
-            versions = [os.path.join(directory, version) for version in disk.list_names(directory)]
-            staged = [path for path, _ in disk.tree_files(directory)]
-            if max(map(disk.modified_at, [directory, *versions, *staged])) < before:
-                _remove_versions(store_path, os.path.join(STAGING, name), None)
+        if not disk.is_symlink(directory) and _last_change(directory, _DEPTH) < before:
+            remove_application(store_path, name)
 
 
 def staged_bytes(store_path: str, least_size: int) -> int:
     """The bytes of all staged files, each counted as ``least_size`` at least. Not those removed concurrently."""
+    return _size_in(os.path.join(store_path, STAGING), _DEPTH + 1, least_size)
+
+
+def _size_in(path: str, depth: int, least_size: int) -> int:
     found = 0
-    for path, _ in disk.tree_files(os.path.join(store_path, STAGING)):
-        with contextlib.suppress(OSError):
-            found += max(disk.size_at(path), least_size)
+    with contextlib.suppress(OSError, StoreAccessDenied):
+        if not depth or disk.is_symlink(path) or not disk.is_directory(path):
+            return max(disk.size_at(path), least_size)
+        for name in disk.list_names(path):
+            found += _size_in(os.path.join(path, name), depth - 1, least_size)
+    return found
+
+
+def _last_change(directory: str, depth: int) -> float:
+    """When anything down to ``depth`` in it was written last, links not followed; seconds since the epoch."""
+    found = disk.modified_at(directory)
+    for name in disk.list_names(directory):
+        inner = os.path.join(directory, name)
+        is_own = depth > 1 and disk.is_directory(inner) and not disk.is_symlink(inner)
+        found = max(found, _last_change(inner, depth - 1) if is_own else disk.modified_at(inner))
     return found

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from commitlog_store import BatchId
-from commitlog_store.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, _directory_name, remove_leftovers
+from commitlog_store.batch.staging import (
+    LEFT_OVER_AFTER_SECONDS,
+    StagedWriter,
+    _directory_name,
+    remove_leftovers,
+    staged_bytes,
+)
 from commitlog_store.errors import StagingLost, StoreAccessDenied
 from commitlog_store.files import disk
 from commitlog_store.paths import UNNAMED_WRITE_PREFIX
@@ -166,6 +175,41 @@ def test_an_unreadable_leftover_does_not_keep_the_others(tmp_path: Path, monkeyp
     monkeypatch.setattr(disk, "modified_at", failing)
     remove_leftovers(str(tmp_path), now=NOW)
     assert left(tmp_path) == [UNNAMED]
+
+
+def test_a_version_that_cannot_be_listed_keeps_the_others_of_its_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its files were written is unknown, and one that is new shows that the application is at work."""
+    file, unreadable = stage(tmp_path, version=3), stage(tmp_path, version=4)
+    real, real_scan = disk.list_names, os.scandir
+
+    def listing(path: str) -> list[str]:
+        if path == str(unreadable.parent):
+            raise StoreAccessDenied("injected", path=path)
+        return real(path)
+
+    def scan(path: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        if path == str(unreadable.parent):
+            raise PermissionError(errno.EACCES, "injected", path)
+        return real_scan(path)
+
+    monkeypatch.setattr(disk, "list_names", listing)
+    monkeypatch.setattr(os, "scandir", scan)
+    remove_leftovers(str(tmp_path), now=NOW)
+    assert file.exists()
+
+
+def test_staged_bytes_are_counted_without_following_a_link(tmp_path: Path) -> None:
+    file = stage(tmp_path / "store")
+    assert staged_bytes(str(tmp_path / "store"), 4096) == 4096
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "large").write_bytes(b"x" * 10_000)
+    (file.parent / "link").symlink_to(tmp_path / "outside")
+    assert staged_bytes(str(tmp_path / "store"), 4096) == 2 * 4096, "a link takes space, too"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "staging").symlink_to(tmp_path / "outside")
+    assert staged_bytes(str(tmp_path / "other"), 4096) == 4096
 
 
 def test_endlessly_nested_directories_do_not_keep_a_store_from_opening(tmp_path: Path) -> None:
