@@ -481,8 +481,9 @@ class TopicConfig:
         before = root.get("topicConfigTable", {})
         entries = {topic: before[topic] for topic in self._other_kinds if topic in before}
         for topic in self._listed.keys() - self._other_kinds.keys():
-            known = msgspec.to_builtins(self._listed[topic])
-            entries[topic] = {**_new_entry(topic, 0, 0, 0), **before.get(topic, {}), **known}
+            known = self._listed[topic]
+            numbers = {**msgspec.to_builtins(known), "topicSysFlag": sys_flag_in(known.topicSysFlag)}
+            entries[topic] = {**_new_entry(topic, 0, 0, 0), **before.get(topic, {}), **numbers}
         version = next_version(self._version or root.get("dataVersion", {}), self._file)
         return {**root, "dataVersion": version, "topicConfigTable": entries}
 

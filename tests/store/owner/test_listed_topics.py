@@ -310,6 +310,19 @@ def test_a_list_that_is_removed_does_not_become_that_of_its_older_backup(tmp_pat
     assert set(listed(tmp_path)) == {"orders", "newest", "later"}
 
 
+def test_a_list_that_is_written_again_has_a_flag_that_brokers_can_read(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store, "orders")
+    content = json.loads((tmp_path / LIST).read_text())
+    content["topicConfigTable"]["orders"]["topicSysFlag"] = "1"
+    (tmp_path / LIST).write_text(json.dumps(content))
+    with open_store(tmp_path) as store:
+        put_ok(store, "orders")
+        (tmp_path / LIST).unlink()
+        put_ok(store, "later")
+    assert json.loads((tmp_path / LIST).read_text())["topicConfigTable"]["orders"]["topicSysFlag"] == 0
+
+
 @pytest.mark.parametrize("of_broker", [True, False])
 def test_opening_a_store_leaves_its_list_alone_unless_it_is_missing(tmp_path: Path, of_broker: bool) -> None:
     _filled(tmp_path)
