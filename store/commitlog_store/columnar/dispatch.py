@@ -153,7 +153,10 @@ class GroupedUnits:
             [group.light for group in some],
             list(accumulate(map(len, units), initial=0)),
             offsets[0] if len(some) == 1 else np.concatenate(offsets or [np.empty(0, np.int64)]),
-            units[0] if len(some) == 1 else np.concatenate(units or [np.empty(0, UNIT_FILE_DTYPE)]),
+            # With the type named: joined arrays are in the machine's byte order otherwise.
+            units[0]
+            if len(some) == 1
+            else np.concatenate(units or [np.empty(0, UNIT_FILE_DTYPE)], dtype=UNIT_FILE_DTYPE),
         )
 
     def starts(self) -> tuple[list[int], list[bool]]:

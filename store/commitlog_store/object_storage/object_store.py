@@ -127,9 +127,11 @@ class ObjectStore:
 
     @property
     def stats(self) -> StorageStats:
+        """What was asked so far."""
         return self._counter.stats
 
     def count(self, some: StorageStats) -> None:
+        """Add to what was asked."""
         self._counter.add(some)
 
     def stop(self) -> None:

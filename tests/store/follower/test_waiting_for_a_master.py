@@ -145,7 +145,7 @@ def test_a_mirror_with_files_follows_without_its_broker(tmp_path: Path, port: in
         (
             {},
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            r"to \d+, from the remoting port of a broker \(listenPort, 10911\)\.$",
+            r"expected \d+ at most, from the remoting port of a broker \(listenPort, 10911\)\.$",
         ),
         ({28: b'{"table":{"commitLogMinOffset":"\xff"}}'}, None, "something else than its runtime info"),
         ({**ANSWERS, 26: b"<html>"}, None, "something else than its configuration"),
