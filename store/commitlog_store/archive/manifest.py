@@ -71,6 +71,11 @@ IDENTITY_VERSION = 1
 VERSION = 2
 # Of a manifest of some topics alone.
 SELECTION_VERSION = 3
+# What is not read: a newer version of the package does not read it either.
+_OF_SNAPSHOTS = (
+    "without checksums of pages, as snapshots of the package before version 0.1.0 wrote it. Archive the store with "
+    "another prefix. If it has not all of these messages any more, restore this archive with such a snapshot before."
+)
 # With what a manifest or an identity ends, before the CRC-32.
 _CHECKSUM = b',\n "crc32": '
 # Segments of one group.
@@ -230,6 +235,8 @@ def decode_identity(data: bytes, name: str) -> Identity:
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """``ArchiveDamaged`` for what is not a manifest or contradicts itself, ``UnsupportedArchive``."""
     manifest = _decode(data, name, Manifest)
+    if not all(segment.index.checked_pages for segment in manifest.segments):
+        raise UnsupportedArchive(f"{name} has index objects {_OF_SNAPSHOTS}", path=name)
     problem = contradiction_in(manifest)
     if problem:
         raise ArchiveDamaged(f"The manifest {name} contradicts itself: {problem}. {RESTORE_ADVICE}", name=name)
@@ -246,6 +253,8 @@ def _decode(data: bytes, name: str, kind: type[_Kind]) -> _Kind:
         raise not_decoded(name, _EXPECTED[kind], error) from error
     if known.format != FORMAT:
         raise not_decoded(name, _EXPECTED[kind], ValueError(f"its format is {known.format!r}"))
+    if known.version < _READ[kind][0]:
+        raise UnsupportedArchive(f"{name} has version {known.version} of the format, {_OF_SNAPSHOTS}", path=name)
     raise UnsupportedArchive(
         f"{name} has version {known.version} of the format; this version of the package reads up to version "
         f"{_READ[kind][-1]}. Install a newer one.",

@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from commitlog_store.archive import catalog, layout, manifest, unit_objects
 from commitlog_store.errors import ArchiveDamaged, InvalidValue, UnsupportedArchive
@@ -15,9 +16,10 @@ from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, U
 FILE_SIZE = 4096
 
 
-def _object(kind: str, offset: int, data: bytes) -> manifest.ObjectRef:
+def _object(kind: str, offset: int, data: bytes, *, checked: bool = False) -> manifest.ObjectRef:
     sha256 = hashlib.sha256(data).hexdigest()
-    return manifest.ObjectRef(name=layout.object_name(kind, offset, sha256), size=len(data), crc32=7, sha256=sha256)
+    name = layout.object_name(kind, offset, sha256)
+    return manifest.ObjectRef(name=name, size=len(data), crc32=7, sha256=sha256, checked_pages=checked)
 
 
 def _segment(start: int, size: int = FILE_SIZE) -> manifest.Segment:
@@ -29,7 +31,7 @@ def _segment(start: int, size: int = FILE_SIZE) -> manifest.Segment:
         rows=3,
         records=4,
         strays=0,
-        index=_object(layout.INDEX, start, bytes(36)),
+        index=_object(layout.INDEX, start, bytes(36), checked=True),
         index_rows=1,
         first_timestamp_ms=1,
         last_timestamp_ms=2,
@@ -122,6 +124,18 @@ def test_a_later_version_is_refused_whatever_else_it_has() -> None:
         start = b'{"format": "commitlog-archive", "version": %d' % version
         with pytest.raises(UnsupportedArchive, match=f"x has version {version}"):
             decode(start + b',\n "crc32": %d\n}\n' % crc32(start), "x")
+
+
+def test_archives_of_snapshots_without_checksums_of_pages_are_refused_with_what_to_do() -> None:
+    """Content read as if it had checksums would hide messages. And no newer version reads version 1."""
+    start = b'{"format": "commitlog-archive", "version": 1'
+    first = start + b',\n "crc32": %d\n}\n' % crc32(start)
+    unchecked = replace(_segment(FILE_SIZE), index=_object(layout.INDEX, FILE_SIZE, bytes(36)))
+    continued = manifest.encode_manifest(_manifest(unchecked, _segment(2 * FILE_SIZE)))
+    for data in (first, continued):
+        with pytest.raises(UnsupportedArchive, match=r"manifest/x has .* snapshots .* another prefix") as refused:
+            manifest.decode_manifest(data, "manifest/x")
+        assert "newer" not in str(refused.value)
 
 
 def _units(count: int, first: int) -> np.ndarray:
