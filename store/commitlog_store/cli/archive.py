@@ -336,7 +336,8 @@ def _collect(url: str, options: dict[str, str], older_than_s: int, *, dry_run: b
 
     report = gc_archive(url, older_than_s=older_than_s, dry_run=dry_run, options=options)
     if as_json:
-        print(json_text(camel_members(report, size="deletedBytes") | {"dryRun": dry_run}))
+        members = {"url": report.url, "generation": report.generation, "dryRun": dry_run}
+        print(json_text(members | camel_members(report, size="deletedBytes")))
         return
     done = "would be deleted" if dry_run else "deleted"
     young = f"; {report.young} are too young" if report.young else ""

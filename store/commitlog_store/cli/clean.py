@@ -34,7 +34,7 @@ from commitlog_store.cli.options import (
     option,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner
-from commitlog_store.cli.render import camel_members, json_text
+from commitlog_store.cli.render import json_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.values import parse_hours, size_option
@@ -189,10 +189,7 @@ def print_clean(report: CleanReport, form: OutputFormat, unread: Sequence[Unread
         print_rows(_COLUMNS, rows, form)
         return
     if form is OutputFormat.JSON:
-        held = None if report.held is None else os.path.basename(report.held.path)
-        shown = {"files": rows, "freedBytes": report.freed_bytes, "held": held}
-        members = camel_members(report, without="log_end", deleted="files") | shown
-        print(json_text(members | ({"unread": unread_rows(unread)} if report.dry_run else {})))
+        print(json_text(_to_json(report, rows) | ({"unread": unread_rows(unread)} if report.dry_run else {})))
         return
     clock = Clock(parse_zone("UTC"))
     console = uncut_console()
@@ -221,4 +218,19 @@ def _row(one: DoomedFile) -> dict[str, Any]:
         "newestMessage": one.file.newest_ms,
         "reason": one.reason.value,
         "overruled": ", ".join(one.overruled),
+    }
+
+
+def _to_json(report: CleanReport, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "dryRun": report.dry_run,
+        "files": rows,
+        "freedBytes": report.freed_bytes,
+        "logStart": report.log_start,
+        "queueFiles": report.queue_files,
+        "indexFiles": report.index_files,
+        "extFiles": report.ext_files,
+        "held": None if report.held is None else os.path.basename(report.held.path),
+        "holders": list(report.holders),
     }

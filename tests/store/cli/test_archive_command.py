@@ -29,6 +29,8 @@ def test_a_store_is_archived_checked_collected_and_restored(tmp_path: Path) -> N
     checked = _run("archive", "--check", url, "--deep")
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "nothing is wrong")
     assert "too young" in _run("archive", "--gc", url).stdout
+    collected = json.loads(_run("archive", "--gc", url, "--json").stdout)
+    assert list(collected) == ["url", "generation", "dryRun", "deleted", "deletedBytes", "young"]
     restored = json.loads(_run("restore", url, tmp_path / "restored", "--json").stdout)
     assert restored["stop"] == archived["stop"]
 

@@ -27,6 +27,10 @@ def test_it_only_shows_without_yes_and_deletes_the_same_with_it(old_store: Path)
     shown = json.loads(looked.stdout)
     assert (looked.returncode, looked.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
     assert shown["dryRun"]
+    assert list(shown) == [
+        *("path", "dryRun", "files", "freedBytes", "logStart", "queueFiles", "indexFiles", "extFiles", "held"),
+        *("holders", "unread"),
+    ]
     assert lines("clean", old_store, "--older-than", "72h", "--json", "--dry-run") == [shown]
     assert run("clean", old_store, "--older-than", "72h", "--yes", "--dry-run").count("by age") == len(shown["files"])
     assert log_bases(old_store) == before
