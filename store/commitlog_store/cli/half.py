@@ -125,7 +125,8 @@ def half_resume(
     Exit code 1 if the message is none that was given up, is pending already, or was committed.
     """
     with says(InvalidValue, MessageNotFound), open_owner(path, commit_log, lock_timeout) as store:
-        print(store.half_messages.resume(message_id))
+        resumed = store.half_messages.resume(message_id)
+    print(resumed)
 
 
 def _end(path: str, handle: HalfMessageHandle, lock_timeout_s: float, commit_log: str | None, *, commit: bool) -> None:

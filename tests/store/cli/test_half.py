@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog_store import HalfMessageHandle, Message, StoreReader
+from commitlog_store import HalfMessageHandle, Message, MessageStore, StoreReader
 from commitlog_store.cli.app import app
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.record import HEADER_SIZE
@@ -64,6 +64,23 @@ def test_what_cannot_be_ended_is_one_sentence_and_exit_code_1(path: Path) -> Non
 def test_a_text_that_is_no_handle_is_refused(path: Path) -> None:
     with pytest.raises(InvalidValue, match="handle is"):
         run("half", "commit", path, "17")
+
+
+def test_the_handle_of_a_resumed_half_message_is_printed_once_the_store_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    with open_store(path, transaction_time_out=0, transaction_check_max=1) as store:
+        _, copy = given_up(store)
+
+    def fail(store: MessageStore, *_: object) -> None:
+        store.close()
+        raise InvalidValue("The store was not closed.")
+
+    monkeypatch.setattr(MessageStore, "__exit__", fail)
+    resumed = CliRunner().invoke(app, ["half", "resume", str(path), copy.message_id])
+    assert (resumed.exit_code, resumed.stdout) == (1, "")
+    assert "was not closed" in resumed.stderr
 
 
 def test_a_given_up_half_message_is_resumed(tmp_path: Path) -> None:
