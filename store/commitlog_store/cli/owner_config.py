@@ -34,7 +34,7 @@ def is_address(path: str) -> bool:
 def refuse_at_address(options: Mapping[str, object]) -> None:
     """Refuse, for the address of a server, the first of these options that is given. ``BadParameter``."""
     for option, value in options.items():
-        if value:
+        if value not in (None, False):  # an empty text is given, too
             raise typer.BadParameter(
                 "It is for a directory: at an address, the server owns the store, and has its settings.",
                 param_hint=option,

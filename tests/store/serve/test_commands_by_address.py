@@ -167,6 +167,14 @@ def test_an_option_for_a_directory_is_named(place: Served, tmp_path: Path, comma
     assert "Invalid value for --commit-log: It is for a directory" in " ".join(said.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("command", [["doctor", "PATH"], ["txn", "reset", "PATH", "app"]], ids=" ".join)
+def test_an_empty_option_for_a_directory_is_refused_too(place: Served, tmp_path: Path, command: list[str]) -> None:
+    """That of a variable that is not set."""
+    code, _, said = outcome([*command, "--config", ""], place, place.url, tmp_path / "target")
+    assert code == 2
+    assert "Invalid value for --config: It is for a directory" in " ".join(said.replace("│", " ").split())
+
+
 def test_no_command_is_left_out() -> None:
     """What administers a store, with right arguments, is in test_same_administration.py."""
     assert {one[0] for one in (*RIGHT, *WRONG, *DIRECTORY_ONLY)} == _MODULES.keys() - {
