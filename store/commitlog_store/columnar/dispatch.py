@@ -153,7 +153,7 @@ class GroupedUnits:
             [group.light for group in some],
             list(accumulate(map(len, units), initial=0)),
             offsets[0] if len(some) == 1 else np.concatenate(offsets or [np.empty(0, np.int64)]),
-            # With the type named: joined arrays are in the machine's byte order otherwise.
+            # numpy gives what it joins the byte order of the machine.
             units[0]
             if len(some) == 1
             else np.concatenate(units or [np.empty(0, UNIT_FILE_DTYPE)], dtype=UNIT_FILE_DTYPE),

@@ -113,6 +113,15 @@ def test_files_that_are_used_often_take_the_place_of_others(tmp_path: Path, monk
     queues.close()
 
 
+def test_units_of_several_queues_are_read_as_they_were_given(tmp_path: Path) -> None:
+    queues = queues_below(tmp_path)
+    for first in (0, 2):  # with all checks, and as those that follow
+        queues.append([units(queue, first, 2) for queue in range(QUEUES)])
+    for queue in range(QUEUES):
+        assert (queues.read_units(f"topic-{queue}", 0, 0, 4) == units(queue, 0, 4).units).all()
+    queues.close()
+
+
 def test_a_gap_is_refused(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
     queues.append([units(0, 0, 3)])
