@@ -94,11 +94,14 @@ class MasterLink:
 
         ``ConnectionError`` when the master has closed the connection, ``PeerRefused``.
         """
-        if not self.has_more(wait_s):
-            return False
-        try:
-            size = self._socket.recv_into(self._buffer)
-        except (BlockingIOError, ssl.SSLWantReadError):  # of TLS, a part of a record
+        until = time.monotonic() + wait_s
+        while self.has_more(max(until - time.monotonic(), 0.0)):
+            try:
+                size = self._socket.recv_into(self._buffer)
+                break
+            except (BlockingIOError, ssl.SSLWantReadError):  # of TLS, a part of a record, or none of a master's data
+                continue
+        else:
             return False
         if not size:
             raise ConnectionResetError("The master closed the connection")
