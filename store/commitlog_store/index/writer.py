@@ -34,6 +34,7 @@ from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
 from commitlog_store.format.index_file import DEFAULT_ENTRY_CAPACITY, DEFAULT_SLOT_COUNT, IndexHeader, file_size
 from commitlog_store.index.file_writer import IndexFileWriter, count_entries
 from commitlog_store.index.service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
+from commitlog_store.java_numbers import MAX_LONG
 
 _LOG = logging.getLogger(__name__)
 
@@ -172,8 +173,8 @@ class IndexWriter:
     def borders(self) -> list[tuple[int, int]]:
         """Between each file and the next: physical offsets of the last message of the one and the first of the other.
 
-        Before all of them -1 and the first message of the first file. For an index that is not open. Empty when a file
-        is damaged. ``OSError``.
+        Before all of them -1 and the first message of the first file; without entries, -1 and ``MAX_LONG``. For an
+        index that is not open. Empty when a file is damaged. ``OSError``.
         """
         with self._lock:
             try:
@@ -182,7 +183,8 @@ class IndexWriter:
                 return []
             headers = [header for header in found if header is not None]
             ends = [-1, *(header.end_physical_offset for header in headers)]
-            return list(zip(ends, [header.begin_physical_offset for header in headers], strict=False))
+            begins = [header.begin_physical_offset for header in headers] or [MAX_LONG]
+            return list(zip(ends, begins, strict=False))
 
     def _remove(self, names: list[str]) -> None:
         """Remove files, the newest first: a crash in between leaves the older ones."""

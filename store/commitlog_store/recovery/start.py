@@ -82,7 +82,7 @@ class Evidence:
     queues_end_at_mark: bool = True
     """Whether the queues end where they ended when the store was closed."""
     index_has_holes: bool = False
-    """Whether messages with keys lie between two index files."""
+    """Whether messages with keys lie before or between the index files, or no index file is left."""
     index_looks_right: bool = True
     log_ends_at_mark: bool = True
     """Whether the last record that the mark names is the log's last one, and nothing follows it in any file."""
@@ -218,7 +218,7 @@ _ROWS = (
     _Row(
         StartKind.REBUILD,
         lambda e, _: e.holds_log and e.index_has_holes,
-        "The index lacks messages before or between its files.",
+        "The index lacks messages before or between its files, or has no file.",
     ),
     _Row(
         StartKind.REBUILD,
@@ -365,7 +365,7 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
     """Whether messages with keys lie before or between the index files of a store that another program wrote.
 
     RocketMQ drops an index file that was not flushed when it crashed, most often its only one, and begins the next one
-    at the log file where its recovery begins.
+    at the log file where its recovery begins. Without any file, a scan would index the messages of its part alone.
     """
     for last, first in index.borders():
         # The first message of a file may have keys in the file before it too.
@@ -377,7 +377,7 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
 
 
 def _one_file_before(log: CommitLog, offset: int) -> int:
-    """The start of the log file before that of a physical offset, or of the log. All before it may be long."""
+    """The start of the log file before that of a physical offset, or of the log; the rest of the log may be long."""
     return next(iter([base for base in log.bases if base <= offset][-2:]), offset)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from commitlog_store.format.checkpoint import Checkpoint, encode_checkpoint
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.format.index_file import entry_offset
 from commitlog_store.index.file_writer import IndexFileWriter
+from commitlog_store.recovery.forecast import forecast_open
+from commitlog_store.recovery.start import StartKind
 from commitlog_store.verify.findings import FINDINGS_PER_FILE
 from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import CONFIG, checks, damage, files, flip, only
@@ -114,6 +117,27 @@ def test_opening_restores_the_only_index_file_that_a_broker_dropped(path: Path) 
         assert opened.recovered is not None
     with StoreReader.open(path) as reader:
         assert [len(reader.query("orders", f"key-{number}")) for number in range(MESSAGES)] == [1] * MESSAGES
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_opening_builds_the_index_of_a_broker_that_has_no_index_file_left(tmp_path: Path, keyed: bool) -> None:
+    """Messages before the part that is scanned are indexed too; a store without keys is not read from its start."""
+    store = tmp_path / "store"
+    config = replace(CONFIG, mapped_file_size_commit_log=4 << 10)
+    with MessageStore.open(store, config) as opened:
+        for number in range(MESSAGES):
+            keys = [f"key-{number}"] if keyed else []
+            opened.put_message(Message(queue_id=0, topic="orders", body=b"b" * 300, keys=keys)).raise_for_status()
+    as_rocketmq_leaves_it(store)
+    for file in files(store, "index"):
+        file.unlink()
+    assert forecast_open(store, config).start.kind is (StartKind.REBUILD if keyed else StartKind.SCAN)
+    with MessageStore.open(store, config) as opened:
+        assert opened.recovered is not None
+        assert (opened.recovered.started_at == 0) is keyed
+    with StoreReader.open(store) as reader:
+        found = [len(reader.query("orders", f"key-{number}")) for number in range(MESSAGES)]
+    assert found == [int(keyed)] * MESSAGES
 
 
 def test_messages_without_keys_before_the_index_are_not_missing_in_it(tmp_path: Path) -> None:
