@@ -72,8 +72,8 @@ class ConnectionTable(Protocol):
     def took_less(self) -> None:
         """Fewer bytes are in flight than before."""
 
-    def bound_unsent(self) -> None:
-        """Close clients that do not read their answers, while these take too much memory."""
+    def sent_unread(self, size: int) -> None:
+        """So many bytes of answers more wait for a client that does not read."""
 
 
 class RemotingConnection(asyncio.BufferedProtocol):
@@ -292,7 +292,7 @@ class RemotingConnection(asyncio.BufferedProtocol):
         if self.unsent > self._limits.unsent_bytes:
             self.close_unread()
         elif not self._is_writable:
-            self._table.bound_unsent()
+            self._table.sent_unread(sum(map(len, answers)))
 
     # Bounds.
 

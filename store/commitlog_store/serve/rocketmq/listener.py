@@ -32,6 +32,9 @@ _BACKLOG = 1024
 RECEIVED_AT_ONCE = 256 << 10
 # How often connections that are idle are looked for, in parts of the time after which one is.
 _LOOKS = 12
+# How often all connections are looked at for answers that are not read, in parts of the most bytes of these: with
+# thousands of connections that takes as long as many answers.
+_UNREAD_PARTS = 64
 # How long the last answers have to go out.
 _LAST_ANSWERS_S = 1.0
 # Until the new thread runs, the system queues connections: a slower start than this loses none.
@@ -64,6 +67,8 @@ class RemotingServer:
         self.buffer = memoryview(bytearray(RECEIVED_AT_ONCE))
         self.bytes_in_flight = 0
         self.half_bytes = 0
+        # The bytes of answers to clients that do not read since these were last looked at.
+        self._unread_since = 0
         self.is_draining = False
         self.latencies = RequestLatencies()
         self._processors: Sequence[Processor] = ()
@@ -160,7 +165,14 @@ class RemotingServer:
             for connection in waiting:
                 self.loop.call_soon(connection.set_reading)
 
-    def bound_unsent(self) -> None:
+    def sent_unread(self, size: int) -> None:
+        self._unread_since += size
+        if self._unread_since > self.limits.all_unsent_bytes // _UNREAD_PARTS:
+            self._unread_since = 0
+            self._bound_unsent()
+
+    def _bound_unsent(self) -> None:
+        """Close clients that do not read their answers, while these take too much memory."""
         unsent = {one: one.unsent for one in self._connections}
         most_first = sorted(unsent, key=unsent.__getitem__, reverse=True)
         left = sum(unsent.values())
@@ -236,7 +248,7 @@ class RemotingServer:
             now = self.loop.time()
             for connection in list(self._connections):
                 connection.close_if_idle(now)
-            self.bound_unsent()
+            self._bound_unsent()
 
     async def _drain(self) -> None:
         """Let requests end, and send their answers; then close all connections."""
