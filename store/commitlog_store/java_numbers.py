@@ -16,7 +16,8 @@ def integer(value: object) -> int | None:
     """The int that an argument is, also one of numpy; None for anything else, such as a bool, or an array of numpy."""
     if type(value) is int:
         return value
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    # ``int`` first: asking for a protocol takes microseconds.
+    if isinstance(value, bool) or not isinstance(value, int | SupportsIndex):
         return None
     try:
         return index(value)
