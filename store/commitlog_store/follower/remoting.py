@@ -82,7 +82,7 @@ class RemotingClient:
         try:
             table = msgspec.json.decode(self.request(GET_BROKER_RUNTIME_INFO), type=_RuntimeInfo).table
             bounds = msgspec.convert(table, _Bounds, strict=False)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._failed(f"answered with something else than its runtime info: {error}") from error
         return max(bounds.commitLogMinOffset, 0), bounds.commitLogMaxOffset
 
@@ -97,7 +97,7 @@ class RemotingClient:
         frame = receive_exactly(self._socket, length, deadline)
         try:
             header = msgspec.json.decode(frame[_WORD.size : _WORD.size + size], type=_Header)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._failed(f"answered request {code} with a header that is not one: {error}") from error
         if header.opaque != self._opaque or not header.flag & _RESPONSE:
             raise self._failed(f"answered another request than {code}")

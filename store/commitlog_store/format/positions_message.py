@@ -37,7 +37,7 @@ def decode_positions(body: bytes) -> tuple[str, dict[tuple[str, int], int]] | No
     """Group and positions of a body; None for other bytes, which another program put there."""
     try:
         found = msgspec.json.decode(body, type=_Positions)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found.group, {
         (topic, queue_id): offset for topic, queues in found.offsets.items() for queue_id, offset in queues.items()

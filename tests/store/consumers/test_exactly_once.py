@@ -207,7 +207,8 @@ def test_positions_are_json_and_anything_else_is_passed_over() -> None:
     assert body == b'{"group":"billing","offsets":{"orders":{"0":12,"1":9},"refunds":{"3":0}}}'
     assert decode_positions(body) == ("billing", {("orders", 0): 12, ("orders", 1): 9, ("refunds", 3): 0})
     wrong = b'{"group":"billing","offsets":{"orders":{"0":-1}}}'
-    for other in (b"", b"{}", wrong, b'{"group":1,"offsets":{}}', b'{"group":"\xff","offsets":{}}'):
+    nested = b'{"more":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    for other in (b"", b"{}", wrong, b'{"group":1,"offsets":{}}', b'{"group":"\xff","offsets":{}}', nested):
         assert decode_positions(other) is None
 
 

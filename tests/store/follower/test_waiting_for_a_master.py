@@ -148,6 +148,7 @@ def test_a_mirror_with_files_follows_without_its_broker(tmp_path: Path, port: in
             r"expected \d+ at most, from the remoting port of a broker \(listenPort, 10911\)\.$",
         ),
         ({28: b'{"table":{"commitLogMinOffset":"\xff"}}'}, None, "something else than its runtime info"),
+        ({28: b'{"more":' + b"[" * 10_000 + b"]" * 10_000 + b"}"}, None, "something else than its runtime info"),
         ({**ANSWERS, 26: b"<html>"}, None, "something else than its configuration"),
         ({**ANSWERS, 26: b"mappedFileSizeConsumeQueue=many\n"}, None, "mappedFileSizeConsumeQueue=many"),
         ({**ANSWERS, 26: b"mappedFileSizeConsumeQueue=-20\n"}, None, "mappedFileSizeConsumeQueue=-20"),
