@@ -7,6 +7,7 @@ since a query with them silently starts at the first message.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import SupportsFloat, TypeAlias
@@ -123,6 +124,8 @@ def checked_seconds(name: str, value: object) -> float:
     """Seconds to wait, at most the longest wait of every platform. ``InvalidValue`` if it is not a number."""
     if type(value) is float and 0.0 <= value <= LONGEST_WAIT_S:
         return value  # the quick way
-    if isinstance(value, bool | str) or not isinstance(value, SupportsFloat) or value != value:
-        raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")
-    return LONGEST_WAIT_S if value > LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]
+    if not isinstance(value, bool | str) and isinstance(value, SupportsFloat):
+        with contextlib.suppress(TypeError, ValueError):  # of an array of numpy
+            if value == value:  # not NaN
+                return LONGEST_WAIT_S if value > LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]
+    raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")

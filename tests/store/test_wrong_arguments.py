@@ -42,6 +42,10 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "an archive without an address": (lambda path: archive_store(path, None), "is a text, not of the type NoneType"),  # type: ignore[arg-type]
     "an archive at a path": (lambda path: archive_store(path, path), "is a text, not of the type "),
+    "a position that is a text": (
+        lambda path: commit_group_offsets(path, "g", {("orders", 0): "3"}),  # type: ignore[dict-item]
+        "offset is an int, not '3'",
+    ),
     "positions and a wait of None": (
         lambda path: commit_group_offsets(path, "g", {("orders", 0): 0}, lock_timeout_s=None),  # type: ignore[arg-type]
         "lock_timeout_s is a number of seconds, not None",
@@ -127,6 +131,7 @@ ARRAYS: dict[str, Callable[[MessageStore, StoreReader], object]] = {
     "a delay": lambda store, _: store.put("orders", b"x", delay=ARRAY),  # type: ignore[arg-type]
     "an offset": lambda _, reader: next(reader.read("orders", 0, ARRAY)),  # type: ignore[arg-type]
     "a place": lambda store, _: store.wait_for_messages("orders", 0, ARRAY, timeout_s=0),  # type: ignore[arg-type]
+    "a wait": lambda store, _: store.wait_for_messages("orders", 0, 5, timeout_s=ARRAY),  # type: ignore[arg-type]
     "a time": lambda _, reader: reader.offset_by_time("orders", 0, ARRAY),  # type: ignore[arg-type]
     "the number of a row": lambda store, _: store.put_messages([{"body": b"x"}], topic="orders", first_row=ARRAY),  # type: ignore[arg-type]
     "a row's number of a wrong type": lambda store, _: store.put_messages([], topic="orders", first_row="0"),  # type: ignore[arg-type]

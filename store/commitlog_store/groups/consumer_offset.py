@@ -237,8 +237,8 @@ def _topic_and_group(key: str) -> tuple[str, str] | None:
 
 
 def _position(queue_id: int, offset: int) -> tuple[int, int]:
-    """Both as plain integers, which numpy's are not. ``InvalidValue``, ``TypeError``."""
-    queue_id, offset = int(operator.index(queue_id)), int(operator.index(offset))
+    """Both as plain integers, which numpy's are not. ``InvalidValue``."""
+    queue_id, offset = checked_int("queue_id", queue_id), checked_int("offset", offset)
     if not 0 <= queue_id <= MAX_QUEUE_ID:
         raise InvalidValue(f"A queue id is 0 to {MAX_QUEUE_ID}, not {queue_id}.")
     if not 0 <= offset <= MAX_LONG:
