@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from commitlog_store.columnar.bodies import BodiesTooLarge
 from commitlog_store.columnar.locate import RecordProblem
-from commitlog_store.errors import NotFoundError, OffsetOutOfRange
+from commitlog_store.errors import FileChanged, NotFoundError, OffsetOutOfRange
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int32Array
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
@@ -171,7 +171,7 @@ def read_in_turn(
                 )
             except TooMuch as much:
                 unit_size = much.record_size
-            except (NotFoundError, OffsetOutOfRange):
+            except (NotFoundError, OffsetOutOfRange, FileChanged):
                 pass  # a range that is read by itself says why
             if together is None:
                 most = min(units // 2, _MOST_BYTES // unit_size)

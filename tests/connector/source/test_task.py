@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from commitlog_store.errors import CorruptRecord
+from commitlog_store.errors import CorruptRecord, FileChanged
 from pyspark_commitlog.errors import DataLossError, TailLostError
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import Subscription
@@ -103,6 +103,18 @@ def test_retention_before_the_task_began_is_lost_data(
     with caplog.at_level(logging.WARNING):
         assert offsets(list(task(store, fail=False).read(partition(short=short)))) == [*range(28, 100), 0, 1, 2]
     assert "Continuing at offset 28" in caplog.text
+
+
+def test_a_file_that_goes_while_ranges_are_read_together_is_looked_for_again(
+    store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each range is then read by itself, which knows retention from damage."""
+
+    def changed(*_: object, **__: object) -> None:
+        raise FileChanged("The file was removed while it was read.", path=str(store.path))
+
+    monkeypatch.setattr("commitlog_store.queue.several_queues.read_together", changed)
+    assert offsets(list(task(store).read(partition(90)))) == [*range(90, 100), 0, 1, 2]
 
 
 @pytest.mark.parametrize("fail", [True, False])
