@@ -173,8 +173,8 @@ class IndexWriter:
     def borders(self) -> list[tuple[int, int]]:
         """Between each file and the next: physical offsets of the last message of the one and the first of the other.
 
-        Before all of them -1 and the first message of the first file; without entries, -1 and ``MAX_LONG``. For an
-        index that is not open. Empty when a file is damaged. ``OSError``.
+        Before all of them -1 and the first message of the first file, after all of them ``MAX_LONG``. For an index
+        that is not open. Empty when a file is damaged. ``OSError``.
         """
         with self._lock:
             try:
@@ -183,8 +183,8 @@ class IndexWriter:
                 return []
             headers = [header for header in found if header is not None]
             ends = [-1, *(header.end_physical_offset for header in headers)]
-            begins = [header.begin_physical_offset for header in headers] or [MAX_LONG]
-            return list(zip(ends, begins, strict=False))
+            begins = [*(header.begin_physical_offset for header in headers), MAX_LONG]
+            return list(zip(ends, begins, strict=True))
 
     def _remove(self, names: list[str]) -> None:
         """Remove files, the newest first: a crash in between leaves the older ones."""

@@ -32,7 +32,7 @@ from commitlog_store.progress import Progress
 from commitlog_store.queue.consume_queue_writer import first_of_each
 
 # A cleanly closed store, also a broker's, is scanned from its third file from the end, as RocketMQ does.
-_CLEAN_FILES = 3
+CLEAN_FILES = 3
 # No other thread waits for the interpreter's lock during recovery, so blocks are large: each of a thousand queues has
 # more than a few units in one.
 _BLOCK_SIZE = 32 << 20
@@ -184,7 +184,7 @@ def scan_start(files: LogFileList, policy: RecoveryPolicy, claimed: Checkpoint, 
         known = policy.flushed_offset
         # Files after the place where the store was closed may be leftovers, and are not trusted.
         own = [file.base for file in files.files if known is None or file.base < known]
-        return own[max(len(own) - _CLEAN_FILES, 0)] if own else files.min_offset
+        return own[max(len(own) - CLEAN_FILES, 0)] if own else files.min_offset
     safe = min(claimed.physic_msg_timestamp, claimed.logics_msg_timestamp)
     if has_index:
         safe = min(safe, claimed.index_msg_timestamp)

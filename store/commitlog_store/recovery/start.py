@@ -20,14 +20,14 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog_store.format.record import RECORD_PREFIX_SIZE, Record, Unwritten, decode_record
 from commitlog_store.index.writer import IndexWriter
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.scan import LogWalk
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.queue.queue_survey import QueueFiles
-from commitlog_store.recovery.cut import OnCut
-from commitlog_store.recovery.log_end import RecoveryPolicy
+from commitlog_store.recovery.log_end import CLEAN_FILES, RecoveryPolicy
 
 
 class StartKind(Enum):
@@ -82,7 +82,7 @@ class Evidence:
     queues_end_at_mark: bool = True
     """Whether the queues end where they ended when the store was closed."""
     index_has_holes: bool = False
-    """Whether messages with keys lie before or between the index files, or no index file is left."""
+    """Whether the index lacks messages with keys that a scan does not add."""
     index_looks_right: bool = True
     log_ends_at_mark: bool = True
     """Whether the last record that the mark names is the log's last one, and nothing follows it in any file."""
@@ -218,7 +218,7 @@ _ROWS = (
     _Row(
         StartKind.REBUILD,
         lambda e, _: e.holds_log and e.index_has_holes,
-        "The index lacks messages before or between its files, or has no file.",
+        "The index lacks messages before, between or after its files.",
     ),
     _Row(
         StartKind.REBUILD,
@@ -350,7 +350,8 @@ def _further_looks(evidence: Evidence, parts: StartParts, log: CommitLog) -> Ite
     """The evidence that costs more to look at, as far as it matters for this store, in the order of the rows."""
     index, mark = parts.index, evidence.mark
     if index is not None and mark is None and evidence.holds_log:
-        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log))
+        aborted = evidence.aborted
+        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, delay_levels_ms, aborted=aborted))
     if evidence.aborted:
         return
     if mark is not None:
@@ -361,15 +362,25 @@ def _further_looks(evidence: Evidence, parts: StartParts, log: CommitLog) -> Ite
         yield lambda seen: replace(seen, log_ends_at_mark=_ends_at(log, mark))
 
 
-def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int]) -> bool:
-    """Whether messages with keys lie before or between the index files of a store that another program wrote.
+def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int], *, aborted: bool) -> bool:
+    """Whether the index of a store that another program wrote lacks messages with keys that a scan does not add.
 
     RocketMQ drops an index file that was not flushed when it crashed, most often its only one, and begins the next one
-    at the log file where its recovery begins. Without any file, a scan would index the messages of its part alone.
+    at the log file where its recovery begins. Where it dropped none, or keeps no index, messages are missing after the
+    last file. After a crash, the scan begins where the index was flushed.
     """
     for last, first in index.borders():
+        start, stop = max(last, log.bases[0]), first
+        if first == MAX_LONG:
+            if aborted:
+                break
+            # To the end of the next log file, or to where the scan begins.
+            further = [base for base in log.bases if base > last >= 0]
+            stop = min([log.bases[-CLEAN_FILES:][0], *further[1:2]])
+        if last < 0:
+            start = _one_file_before(log, stop)
         # The first message of a file may have keys in the file before it too.
-        for scan in LogWalk(log, last if last >= 0 else _one_file_before(log, first), first, check_crc=False):
+        for scan in LogWalk(log, start, stop, check_crc=False):
             requests = dispatch_requests(scan, delay_levels_ms)
             if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
                 return True

@@ -120,16 +120,17 @@ def test_opening_restores_the_only_index_file_that_a_broker_dropped(path: Path) 
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_opening_builds_the_index_of_a_broker_that_has_no_index_file_left(tmp_path: Path, keyed: bool) -> None:
+@pytest.mark.parametrize("left", [0, 1])
+def test_opening_adds_what_no_index_file_of_a_broker_holds(tmp_path: Path, left: int, keyed: bool) -> None:
     """Messages before the part that is scanned are indexed too; a store without keys is not read from its start."""
     store = tmp_path / "store"
-    config = replace(CONFIG, mapped_file_size_commit_log=4 << 10)
+    config = replace(CONFIG, mapped_file_size_commit_log=4 << 10, max_index_num=20)
     with MessageStore.open(store, config) as opened:
         for number in range(MESSAGES):
-            keys = [f"key-{number}"] if keyed else []
+            keys = [f"key-{number}"] if (keyed and number < 40) or number < 10 * left else []
             opened.put_message(Message(queue_id=0, topic="orders", body=b"b" * 300, keys=keys)).raise_for_status()
     as_rocketmq_leaves_it(store)
-    for file in files(store, "index"):
+    for file in files(store, "index")[left:]:
         file.unlink()
     assert forecast_open(store, config).start.kind is (StartKind.REBUILD if keyed else StartKind.SCAN)
     with MessageStore.open(store, config) as opened:
@@ -137,7 +138,7 @@ def test_opening_builds_the_index_of_a_broker_that_has_no_index_file_left(tmp_pa
         assert (opened.recovered.started_at == 0) is keyed
     with StoreReader.open(store) as reader:
         found = [len(reader.query("orders", f"key-{number}")) for number in range(MESSAGES)]
-    assert found == [int(keyed)] * MESSAGES
+    assert found == [int((keyed and number < 40) or number < 10 * left) for number in range(MESSAGES)]
 
 
 def test_messages_without_keys_before_the_index_are_not_missing_in_it(tmp_path: Path) -> None:
