@@ -366,7 +366,7 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
     """Whether the index of a store that another program wrote lacks messages with keys that a scan does not add.
 
     RocketMQ drops an index file that was not flushed when it crashed, most often its only one, and begins the next one
-    at the log file where its recovery begins. Where it dropped none, or keeps no index, messages are missing after the
+    at the log file where its recovery begins. Where it begins none, or keeps no index, messages are missing after the
     last file. After a crash, the scan begins where the index was flushed.
     """
     for last, first in index.borders():
