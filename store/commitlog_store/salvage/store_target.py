@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog_store.batch.frames import FoundFrame
-from commitlog_store.columnar.batch_frame import BatchFrame, encode_frame
+from commitlog_store.columnar.batch_frame import BatchFrame, encode_frame, staged_checksum
 from commitlog_store.columnar.dispatch import dispatch_requests, index_entries, units_by_queue
 from commitlog_store.columnar.moved_records import moved_records
 from commitlog_store.columnar.scan import RecordScan, scan_records
@@ -27,6 +27,7 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.record import FILLER_SIZE, HOST_FLAGS, body_crc, encode_filler, field_offset, header_size
 from commitlog_store.log.owner_directory import OwnerDirectory
+from commitlog_store.log.scan import LogWalk
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.salvage.taken_records import TakenBlock
 
@@ -108,6 +109,8 @@ class StoreTarget:
             self._parts.index.open()
         self._places = _Places()
         self._waiting: list[FoundFrame] = []
+        # The place of the last record whose PREPAREDTRANSACTIONOFFSET was written again.
+        self._last_rewritten = -1
         self._last_record = -1
         self._last_store_timestamp = 0
         self.frames: list[SalvagedFrame] = []
@@ -163,6 +166,9 @@ class StoreTarget:
     def _moved(self, scan: RecordScan, rows: Int64Array, queue_offsets: Int64Array, places: Int64Array) -> RecordScan:
         """Some rows of a scan, back to back, with their new places."""
         data = moved_records(scan, rows, queue_offsets, places, self._new_reference)
+        referring = np.flatnonzero(scan.field("prepared_transaction_offset")[rows])
+        if len(referring):
+            self._last_rewritten = int(places[referring[-1]])
         moved = scan_records(data, int(places[0]), check_crc=False)
         assert len(moved) == len(rows), f"{len(moved)} of {len(rows)} records from {places[0]} on are whole"
         return moved
@@ -222,11 +228,20 @@ class StoreTarget:
         assert last is not None, f"the last record of the frame at {found.physical_offset} was taken"
         # From the frame record's end to the end of the last record.
         head = found.end - found.physical_offset - frame.length
+        checksum = self._checksum(place, last + 1) if self._last_rewritten > place else frame.checksum
         previous = self._previous(found)
-        now = BatchFrame(frame.batch, last + 1 - place - head, frame.rows, frame.checksum, previous)
+        now = BatchFrame(frame.batch, last + 1 - place - head, frame.rows, checksum, previous)
         if now != frame:
             self._rewrite(place, encode_frame(now))
         self.frames.append(SalvagedFrame(found, place, last + 1))
+
+    def _checksum(self, place: int, end: int) -> int:
+        """The checksum of the frame at ``place`` over its records as they are now: it covers their references."""
+        checksum, first = 0, 1  # after the frame record
+        for scan in LogWalk(self._files, place, end, check_crc=False):
+            checksum = staged_checksum(scan, checksum, first)
+            first = 0
+        return checksum
 
     def _previous(self, found: FoundFrame) -> int:
         """The place of the application's frame before this one; as it was where that has expired."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog_store import MessageExt, MessageStore, MessageStoreConfig, StoreReader, salvage_store
+from commitlog_store import MessageExt, MessageStore, MessageStoreConfig, StoreReader, salvage_store, testing
 from commitlog_store.cli.app import app
 from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from commitlog_store.format.record import HEADER_SIZE
@@ -15,7 +15,7 @@ from commitlog_store.half_message import Answer
 from tests.store.half.test_check import answering
 from tests.store.half.test_damage import damage, fill_the_file
 from tests.store.half.test_half_messages import prepare, stored
-from tests.store.owner.owned_store import open_store, small
+from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
@@ -89,3 +89,21 @@ def test_what_lost_op_messages_have_ended_is_asked_for_again_and_not_committed_t
     assert b"committed" not in asked
     assert b"rolled back" in asked
     assert topic_bodies(target, "orders") == [b"committed"]
+
+
+def test_a_commit_whose_half_message_moves_stays_whole(tmp_path: Path) -> None:
+    """The checksum of its frame covers the place of the half message: a recovery takes another one for damage."""
+    source, target = tmp_path / "store", tmp_path / "target"
+    with open_store(source) as store:
+        put_ok(store, "orders", body=b"lost")
+        store.half_messages.commit(prepare(store, b"committed"))
+        put_ok(store, "orders", body=b"after")
+    damage(source, 0, HEADER_SIZE)
+    salvage_store(source, target, config=small())
+    assert_clean(target)
+    with open_store(target) as store:
+        testing.kill(store)
+    (target / "checkpoint").unlink()
+    with open_store(target):
+        pass
+    assert topic_bodies(target, "orders") == [b"committed", b"after"]
