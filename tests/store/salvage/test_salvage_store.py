@@ -368,3 +368,14 @@ def test_progress_counts_both_walks(tmp_path: Path) -> None:
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {2 * FILE_SIZE * len(list((GOLDEN_498 / "commitlog").iterdir()))}
     assert seen[-1][1] // 2 < seen[-1][0] <= seen[-1][1]
+
+
+def test_a_log_of_later_files_without_a_record_gives_a_store_that_opens(tmp_path: Path) -> None:
+    """Its checkpoint would name an end that no file has."""
+    log, target = tmp_path / "store" / "commitlog", tmp_path / "target"
+    log.mkdir(parents=True)
+    (log / f"{65536:020}").write_bytes(bytes(65536))
+    assert salvage_store(log, target).records == 0
+    assert_clean(target)
+    with MessageStore.open(target, MessageStoreConfig.embedded()) as store:
+        assert store.put("orders", b"first").queue_offset == 0
