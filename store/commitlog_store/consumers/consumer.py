@@ -155,6 +155,9 @@ class Consumer(Consuming):
         self._calls = Calls()
         # The transaction that has positions of this consumer, until it ends.
         self._transaction: Transaction | None = None
+        # The queues, with their turns, that other consumers have taken over with messages that were polled here and not
+        # committed: a transaction may have output of these messages, and does not commit then.
+        self._lost: dict[Queue, int] = {}
         # Added by the store's job thread, on which transactions end; the next call acts upon it.
         self._ended: deque[_Ended] = deque()
         self._generation = -1
@@ -311,6 +314,9 @@ class Consumer(Consuming):
 
         Until the transaction ends, positions of its queues change with nothing else, neither ``ack`` nor ``commit``.
 
+        A transaction does not commit either once another consumer has a queue of which messages were polled here since
+        the last ``commit``.
+
         ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
         ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before, and while another
         transaction has positions of this consumer.
@@ -321,6 +327,7 @@ class Consumer(Consuming):
             if in_transaction is not None:
                 self._commit_in(in_transaction)
                 return
+            self._lost.clear()
             for progress in self._progress.values():
                 progress.acknowledge_all()
             self._commit(self._progress.values())
@@ -338,9 +345,10 @@ class Consumer(Consuming):
         def ended(is_committed: bool) -> None:
             self._ended.append(_Ended(parts, positions, is_committed))
 
-        turns = {one.key: one.turn for one in parts}
-        if not parts:
+        turns = {one.key: one.turn for one in parts} | self._lost
+        if not turns:
             return
+        self._lost.clear()
         try:
             transaction.add_positions(self.group, positions, lambda: self._members.has(self._member, turns), ended)
         except BaseException:
@@ -369,6 +377,7 @@ class Consumer(Consuming):
             self._begin()
             parts = list(self._progress.values())
             self._refuse_in_transaction(parts)
+            self._lost.clear()
             self._go_back(parts)
 
     def _refuse_in_transaction(self, parts: Sequence[QueueProgress]) -> None:
@@ -559,6 +568,7 @@ class Consumer(Consuming):
         lost = [one for one in self._progress.values() if one.key not in kept]
         if lost:
             self._forget_read_ahead(lost)
+            self._lost |= {one.key: one.turn for one in lost if one.has_uncommitted}
         for queue, turn in share.turns.items():
             if queue not in kept:
                 committed = positions.get(queue, -1)

@@ -102,3 +102,8 @@ class QueueProgress:
     def may_commit(self) -> bool:
         """Whether the position to commit is another one than the store's, and no transaction's affair."""
         return self.done_up_to != self.committed and not self.in_transaction
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether messages were handed out whose positions are neither committed nor part of a transaction."""
+        return not self.in_transaction and self.position not in (self.restart, self._handed_out_from)

@@ -89,6 +89,9 @@ class RemoteConsumer(Consuming):
         self._former = ""
         # Set where messages may have come that no caller got: the server then reads them again.
         self._interrupted = False
+        # Whether messages came since the last commit, and whether the consumer has left the group with such messages: a
+        # transaction that may have output of these is not committed.
+        self._has_polled = self._has_lost = False
         with self._lock:
             self._joined()
 
@@ -154,6 +157,8 @@ class RemoteConsumer(Consuming):
                 raise
             if abandoned:
                 self._interrupted = True
+            if found:
+                self._has_polled = True
             if found or not left or abandoned:
                 return found
 
@@ -194,16 +199,20 @@ class RemoteConsumer(Consuming):
         """
         if in_transaction is None:
             self._once("commit_positions", bool(sync), None)
+            self._has_polled = self._has_lost = False
             return
         if not isinstance(in_transaction, RemoteTransaction):
             raise InvalidValue(f"in_transaction is a transaction of the same store, not {in_transaction!r}.")
         try:
             with self._turn():
-                if self._session is None or self._interrupted:
+                if self._session is None or self._interrupted or self._has_lost:
+                    self._leave()
                     raise SessionLost("it has left the group.")
                 self._call(self._session, "commit_positions", bool(sync), in_transaction.session.opened.session)
+                self._has_polled = False
         except (RemoteFailed, PutNotConfirmed) as error:
             in_transaction.fail(error)
+            self._has_lost = False
             raise TransactionEnded(
                 f"The queues of group {self.group!r} are not this consumer's any more: {error} Nothing of "
                 f"{in_transaction.batch} is to be written; poll again."
@@ -212,6 +221,7 @@ class RemoteConsumer(Consuming):
     def rewind(self) -> None:
         """``Consumer.rewind``: what was polled and is not committed comes again."""
         self._once("rewind")
+        self._has_polled = self._has_lost = False
 
     def retry(self, message: MessageExt, delay_level: int | str | timedelta = 0) -> PutMessageResult:
         """``Consumer.retry``: give a message of ``poll`` back, which then comes again, or is a dead letter."""
@@ -292,6 +302,7 @@ class RemoteConsumer(Consuming):
     def _leave(self, silent: set[RemoteAddress] | None = None) -> None:
         """Close the session. ``silent``: see ``Session.close``."""
         self._interrupted = False
+        self._has_lost, self._has_polled = self._has_lost or self._has_polled, False
         self._done.clear()
         while self._sessions_held:
             session = self._sessions_held.pop()

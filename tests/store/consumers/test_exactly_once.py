@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from commitlog_store import (
     Consumer,
     FlushDiskType,
     Message,
+    MessageExt,
     MessageStore,
     MessageStoreConfig,
     StoreReader,
@@ -157,6 +158,49 @@ def test_a_queue_that_passes_to_another_consumer_ends_the_transaction(store: Mes
     step(store, others[0], 1, 10)
     assert invoices(store) == list(range(10))
     others[0].close()
+
+
+def copy(store: MessageStore, consumer: Consumer, version: int, polled: list[MessageExt]) -> None:
+    with store.transaction("invoices", version) as batch:
+        consumer.commit(in_transaction=batch)
+        batch.put_messages([{"body": message.body} for message in polled], topic="invoices")
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_queue_that_passes_between_poll_and_commit_ends_the_transaction(
+    store: MessageStore, comes_back: bool
+) -> None:
+    store.put("orders", b"10", queue_id=1)
+    store.dispatch()
+    with store.consumer("billing", "orders") as first:
+        polled = first.poll(11)
+        assert len(polled) == 11, "of both queues"
+        second = store.consumer("billing", "orders")
+        if comes_back:
+            second.close()
+        with pytest.raises(TransactionEnded, match="poll again"):
+            copy(store, first, 1, polled)
+        for version, consumer in enumerate([first] if comes_back else [first, second], 1):
+            copy(store, consumer, version, consumer.poll(20))
+        assert invoices(store) == list(range(11)), "each of them once"
+        second.close()
+
+
+@pytest.mark.parametrize("done", [Consumer.commit, Consumer.rewind])
+def test_messages_of_a_lost_queue_that_are_done_or_given_back_end_no_transaction(
+    store: MessageStore, done: Callable[[Consumer], None]
+) -> None:
+    store.put("orders", b"10", queue_id=1)
+    store.dispatch()
+    with store.consumer("billing", "orders") as first:
+        assert len(first.poll(11)) == 11
+        with store.consumer("billing", "orders"):
+            first.positions()
+            done(first)
+            store.put("orders", b"11", queue_id=0)
+            store.dispatch()
+            copy(store, first, 1, first.poll(20))
+    assert 11 in invoices(store)
 
 
 def test_a_queue_that_comes_back_is_read_from_where_the_other_consumer_left_it(store: MessageStore) -> None:

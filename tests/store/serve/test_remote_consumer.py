@@ -415,6 +415,27 @@ def test_queues_that_move_before_the_commit_end_the_transaction(url: str, remote
         assert remote.batches() == []
 
 
+def test_messages_that_were_polled_before_the_consumer_joined_again_end_the_transaction(
+    url: str, remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (consumer_calls, sessions):
+        monkeypatch.setattr(module, "LEASE_SECONDS", 0.5)
+    with connect(url) as other, remote.consumer("billing", "orders") as consumer:
+        polled = consumer.poll(30)
+        with other.consumer("billing", "orders") as second:
+            wait_for(lambda: len(second.positions()) == 4)
+        polled += consumer.poll(30)
+        batch = remote.transaction("invoices", 1)
+        with pytest.raises(TransactionEnded, match="poll again"):
+            consumer.commit(in_transaction=batch)
+        with pytest.raises(TransactionEnded), batch:
+            pass
+        with remote.transaction("invoices", 1) as batch:
+            again = [message.body for message in consumer.poll(COUNT)]
+            consumer.commit(in_transaction=batch)
+        assert sorted(again) == sorted(b"%d" % number for number in range(COUNT)), "each of them once"
+
+
 def test_a_poll_whose_answer_was_lost_is_given_again(owned: MessageStore, url: str) -> None:
     with TcpProxy(int(url.rpartition(":")[2]), 3) as proxy, connect(proxy.url) as remote:
         with remote.consumer("billing", "orders") as consumer:
