@@ -13,6 +13,7 @@ import pyarrow as pa
 from commitlog_store.batch.staging import StagedWriter, remove_files
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog_store.columnar.message_rows import MessageRows
+from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.errors import InvalidValue, TransactionEnded
 from commitlog_store.format.positions_message import encode_positions
 from commitlog_store.owned_store.owned_store import OwnedStore
@@ -216,3 +217,9 @@ class Transaction(Unpicklable):
         if writer is not None:
             writer.discard()
             remove_files(self._store_path, [StagedFile(writer.path, 0, 0, 0)])
+
+
+def check_transaction_of(engine: StoreEngine, given: object) -> None:
+    """``InvalidValue`` for anything but a transaction of this store."""
+    if not isinstance(given, Transaction) or given._engine is not engine:
+        raise InvalidValue(f"in_transaction is a transaction of the same store, not {given!r}.")

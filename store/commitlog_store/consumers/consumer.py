@@ -48,7 +48,7 @@ from commitlog_store.reading.arguments import checked_places
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Settable, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
-from commitlog_store.transaction import Transaction
+from commitlog_store.transaction import Transaction, check_transaction_of
 
 _T = TypeVar("_T")
 _Wakeup = TypeVar("_Wakeup", bound=Settable)
@@ -318,9 +318,11 @@ class Consumer(Consuming):
         the last ``commit``.
 
         ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
-        ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before, and while another
-        transaction has positions of this consumer.
+        ``TransactionEnded``, and ``InvalidValue`` for one of another store, for a version that was committed before,
+        and while another transaction has positions of this consumer.
         """
+        if in_transaction is not None:
+            check_transaction_of(self._engine, in_transaction)
         with self._enter(), self._lock:
             self._begin()
             self._take_share()

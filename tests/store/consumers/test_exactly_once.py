@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,12 +19,14 @@ from commitlog_store import (
     MessageStoreConfig,
     StoreReader,
     commit_group_offsets,
+    connect,
 )
 from commitlog_store.errors import InvalidValue, TransactionEnded
 from commitlog_store.format.positions_message import decode_positions, encode_positions
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog_store.testing import kill, parts_of
+from tests.store.serve.servers import served
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -239,6 +242,25 @@ def test_a_version_that_was_committed_before_takes_no_positions(store: MessageSt
         consumer.poll()
         with pytest.raises(TransactionEnded):
             consumer.commit(in_transaction=batch)
+
+
+def test_a_transaction_of_another_store_takes_no_positions(store: MessageStore, tmp_path: Path) -> None:
+    with (
+        MessageStore.open(tmp_path / "other", CONFIG) as other,
+        served(owned=other) as url,
+        connect(url) as remote,
+        store.consumer("billing", "orders") as consumer,
+    ):
+        transactions: list[Any] = [other.transaction("invoices", 1), remote.transaction("invoices", 1), "invoices"]
+        for has_polled in (False, True):
+            for transaction in transactions:
+                with pytest.raises(InvalidValue, match="in_transaction is a transaction of the same store, not "):
+                    consumer.commit(in_transaction=transaction)
+            if not has_polled:
+                consumer.poll(4)
+        consumer.rewind()
+        step(store, consumer, 1, 10)
+    assert invoices(store) == list(range(10))
 
 
 def test_producers_cannot_write_positions(store: MessageStore) -> None:
