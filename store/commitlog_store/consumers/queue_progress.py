@@ -18,6 +18,7 @@ class QueueProgress:
         "_handed_out_from",
         "_open",
         "_outstanding",
+        "_together",
         "buffered",
         "committed",
         "fetched",
@@ -44,6 +45,8 @@ class QueueProgress:
         # Handed out and not done; in order, with those that are done though an earlier one is not.
         self._open: set[int] = set()
         self._outstanding: deque[int] = deque()
+        # The first offsets of messages that were handed out as rows, and are done together.
+        self._together: set[int] = set()
         # The first offset that may have been handed out since the last ``seek``.
         self._handed_out_from = position
 
@@ -58,6 +61,8 @@ class QueueProgress:
         """Hand out the next buffered message, or several from ``offset`` to ``last``, which are done together."""
         self._outstanding.append(offset)
         self._open.add(offset)
+        if last is not None:
+            self._together.add(offset)
         self.buffered -= messages
         # With the last one, those after it that do not match are passed.
         self.position = self.fetched if not self.buffered else (offset if last is None else last) + 1
@@ -67,7 +72,9 @@ class QueueProgress:
         self.fetched, self.buffered = self.position, 0
 
     def acknowledge(self, offset: int) -> None:
-        """Note that a message is done. Another one than those that are outstanding changes nothing."""
+        """Note that a message is done. Another one than those that are outstanding changes nothing, nor does a row."""
+        if offset in self._together:
+            return
         self._open.discard(offset)
         while self._outstanding and self._outstanding[0] not in self._open:
             self._outstanding.popleft()
@@ -81,6 +88,7 @@ class QueueProgress:
     def acknowledge_all(self) -> None:
         """Note that everything that was handed out is done."""
         self._open.clear()
+        self._together.clear()
         self._outstanding.clear()
 
     def seek(self, offset: int) -> None:

@@ -7,7 +7,7 @@ import errno
 import gc
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +69,20 @@ def test_what_is_not_acknowledged_comes_again(store: MessageStore) -> None:
         consumer.ack(messages[4])
     with store.consumer("billing", "orders") as consumer:
         assert numbers(consumer.poll(10)) == [3, 4, 5, 6, 7, 8, 9], "3 is the first that is not done"
+
+
+@pytest.mark.parametrize("done", [Consumer.ack, Consumer.retry])
+def test_rows_are_done_by_commit_alone(store: MessageStore, done: Callable[[Consumer, MessageExt], object]) -> None:
+    put(store, 10, queues=1)
+    with store.consumer("billing", "orders") as consumer:
+        (first,) = consumer.poll(1)
+        consumer.rewind()
+        assert consumer.poll_batch() is not None
+        done(consumer, first)
+    with store.consumer("billing", "orders") as consumer:
+        assert numbers(consumer.poll(10)) == list(range(10)), "the rows after the first one are not done"
+        consumer.commit()
+        assert consumer.poll() == []
 
 
 def test_messages_that_were_read_ahead_are_not_committed(store: MessageStore) -> None:
