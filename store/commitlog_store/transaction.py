@@ -13,7 +13,6 @@ import pyarrow as pa
 from commitlog_store.batch.staging import StagedWriter, remove_files
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog_store.columnar.message_rows import MessageRows
-from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.errors import InvalidValue, TransactionEnded
 from commitlog_store.format.positions_message import encode_positions
 from commitlog_store.owned_store.owned_store import OwnedStore
@@ -219,7 +218,7 @@ class Transaction(Unpicklable):
             remove_files(self._store_path, [StagedFile(writer.path, 0, 0, 0)])
 
 
-def check_transaction_of(engine: StoreEngine, given: object) -> None:
-    """``InvalidValue`` for anything but a transaction of this store."""
+def check_transaction_of(engine: object, given: object) -> None:
+    """``InvalidValue`` for anything but a transaction of the store that has this engine."""
     if not isinstance(given, Transaction) or given._engine is not engine:
         raise InvalidValue(f"in_transaction is a transaction of the same store, not {given!r}.")

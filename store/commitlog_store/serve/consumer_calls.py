@@ -7,11 +7,12 @@ positions on. A call of a client that comes later finds no session, and moves no
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from commitlog_store.consumers.consumer import Consumer, note_client
-from commitlog_store.errors import CommitLogError, ConsumerClosed
+from commitlog_store.errors import CommitLogError, ConsumerClosed, InvalidValue, TransactionEnded
 from commitlog_store.message import MessageExt
 from commitlog_store.remote.put_wire import encode_rows
 from commitlog_store.remote.wire import FilterTexts, Place
@@ -81,7 +82,13 @@ def _commit(writer: StoreWriter, session: Session, done: Sequence[Place], sync: 
     if transaction is None:
         consumer.commit(sync=sync)
     else:
-        consumer.commit(sync=sync, in_transaction=transaction_of(writer.sessions.kept_of(transaction)))
+        try:
+            open_transaction = transaction_of(writer.sessions.kept_of(transaction))
+        except TransactionEnded:
+            with contextlib.suppress(InvalidValue):  # of positions that are part of another one, which is open
+                consumer.rewind()  # as with one that has ended before the commit in it
+            raise
+        consumer.commit(sync=sync, in_transaction=open_transaction)
 
 
 # Each takes the writer, the client's session, and the call's other arguments.

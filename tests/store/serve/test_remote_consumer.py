@@ -436,6 +436,19 @@ def test_messages_that_were_polled_before_the_consumer_joined_again_end_the_tran
         assert sorted(again) == sorted(b"%d" % number for number in range(COUNT)), "each of them once"
 
 
+def test_a_commit_in_a_transaction_that_the_server_has_lost_gives_the_messages_back(remote: RemoteStore) -> None:
+    lost = remote.transaction("invoices", 1)
+    lost.session.close()  # as a server that was started again before the poll
+    with remote.consumer("billing", "orders") as consumer:
+        assert consumer.poll(30)
+        with pytest.raises(TransactionEnded, match="no open transaction"):
+            consumer.commit(in_transaction=lost)
+        with remote.transaction("invoices", 1) as batch:
+            again = consumer.poll(COUNT)
+            consumer.commit(in_transaction=batch)
+    assert len(again) == COUNT, "the messages of the transaction that was lost come again"
+
+
 def test_a_poll_whose_answer_was_lost_is_given_again(owned: MessageStore, url: str) -> None:
     with TcpProxy(int(url.rpartition(":")[2]), 3) as proxy, connect(proxy.url) as remote:
         with remote.consumer("billing", "orders") as consumer:
