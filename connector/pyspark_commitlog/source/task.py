@@ -148,9 +148,7 @@ class ReadTask:
         starts = positions = [wanted.start for wanted in ranges]
         if len(ranges) > 1:
             with contextlib.suppress(*_LOSSES):
-                batches = reader.read_side_by_side(
-                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
-                )
+                batches = reader.read_side_by_side(ranges, columns=self.projection.columns, **self._how)
                 try:
                     for batch in batches:
                         yield ranges[0].topic, batch, sum(batches.positions) - sum(starts)

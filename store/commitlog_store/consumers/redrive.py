@@ -21,7 +21,7 @@ from commitlog_store.batch_id import BatchId, redrive_application
 from commitlog_store.consumers.pull import PullService
 from commitlog_store.consumers.read_ahead import before_damage
 from commitlog_store.consumers.retry import DEAD_LETTER_ONLY, dead_letter_topic, retry_topic
-from commitlog_store.errors import Damaged, TopicNotFound
+from commitlog_store.errors import TopicNotFound
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.format.properties import RETRY_TOPIC
 from commitlog_store.format.timestamps import is_timestamp

@@ -96,10 +96,10 @@ class RemotingClient:
             )
         frame = receive_exactly(self._socket, length, deadline)
         try:
-            header = msgspec.json.decode(frame[_WORD.size : _WORD.size + size], type=_Header)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._failed(f"answered request {code} with a header that is not one: {error}") from error
-        if header.opaque != self._opaque or not header.flag & _RESPONSE:
+            answer = decode(frame)
+        except RemotingError as error:
+            raise self._failed(f"answered request {code} with another frame than its protocol's: {error}") from error
+        if answer.opaque != self._opaque or not answer.is_response:
             raise self._failed(f"answered another request than {code}")
         if answer.code:
             raise self._refused(code, answer)

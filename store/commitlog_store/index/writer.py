@@ -14,8 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt

@@ -91,7 +91,8 @@ class SettledAnswers:
             return
         if len(self._units) >= _MOST:
             self._units.clear()
-        self._units[queue.topic, queue.queue_id] = start, units
+        # A copy, if it is a part: of a view, all units that were read together would stay in memory.
+        self._units[queue.topic, queue.queue_id] = start, units if units.base is None else units.copy()
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of a message; None if its unit was not read."""

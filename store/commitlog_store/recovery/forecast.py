@@ -181,7 +181,7 @@ def _forecast(parts: StartParts, config: MessageStoreConfig, progress: Progress 
         refuse_linked_directories(parts.paths)
         refuse_odd_files(parts.path)
         iter(parts.queues.deleted)  # reads the list
-        evidence, start = how_to_start(parts, rebuild=False, accept_lost_log=accept_lost_log)
+        evidence, start = how_to_start(parts, OpenWishes())
     except (Damaged, LogNotFound, NotAStore, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if (lost := start.refusal(parts.path)) is not None:

@@ -106,7 +106,7 @@ def open_log(
     shown = parts.gate.state
     try:
         looked_at = StartParts(directory.paths, directory.aborted, parts.queues, parts.index, parts.checkpoint)
-        evidence, start = how_to_start(looked_at, rebuild=wishes.rebuild, accept_lost_log=wishes.accept_lost_log)
+        evidence, start = how_to_start(looked_at, wishes)
         _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
         if (refusal := start.refusal(directory.path)) is not None:
             raise refusal

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from commitlog_store.columnar.dispatch import index_entries
-from commitlog_store.errors import CommitLogError, LogLost
+from commitlog_store.errors import LogLost
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
@@ -27,6 +27,7 @@ from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.queue.queue_survey import QueueFiles
+from commitlog_store.recovery.cut import OnCut
 from commitlog_store.recovery.log_end import CLEAN_FILES, RecoveryPolicy
 
 
@@ -276,14 +277,14 @@ class StartParts:
         return self.paths.root
 
 
-def how_to_start(parts: StartParts, *, rebuild: bool, accept_lost_log: bool) -> tuple[Evidence, Start]:
+def how_to_start(parts: StartParts, wishes: OpenWishes) -> tuple[Evidence, Start]:
     """Look at a store, change nothing, and decide. ``OSError``."""
 
     def is_decided(evidence: Evidence) -> bool:
         return decide(evidence, wishes).kind in (StartKind.REBUILD, StartKind.REFUSE)
 
     evidence = gather(parts, is_decided=is_decided)
-    return evidence, decided(evidence)
+    return evidence, decide(evidence, wishes)
 
 
 def recovery_policy(evidence: Evidence, start: Start, wishes: OpenWishes) -> RecoveryPolicy:
@@ -351,7 +352,7 @@ def _further_looks(evidence: Evidence, parts: StartParts, log: CommitLog) -> Ite
     index, mark = parts.index, evidence.mark
     if index is not None and mark is None and evidence.holds_log:
         aborted = evidence.aborted
-        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, delay_levels_ms, aborted=aborted))
+        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, aborted=aborted))
     if evidence.aborted:
         return
     if mark is not None:
@@ -362,7 +363,7 @@ def _further_looks(evidence: Evidence, parts: StartParts, log: CommitLog) -> Ite
         yield lambda seen: replace(seen, log_ends_at_mark=_ends_at(log, mark))
 
 
-def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int], *, aborted: bool) -> bool:
+def _has_holes(index: IndexWriter, log: CommitLog, *, aborted: bool) -> bool:
     """Whether the index of a store that another program wrote lacks messages with keys that a scan does not add.
 
     RocketMQ drops an index file that was not flushed when it crashed, most often its only one, and begins the next one
@@ -381,8 +382,8 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
             start = _one_file_before(log, stop)
         # The first message of a file may have keys in the file before it too.
         for scan in LogWalk(log, start, stop, check_crc=False):
-            requests = dispatch_requests(scan, delay_levels_ms)
-            if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
+            places = scan.positions[index_entries(scan).rows] + scan.physical_offset
+            if (places > last).any():
                 return True
     return False
 

@@ -15,7 +15,8 @@ from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import QueueView
-from commitlog_store.reading import places
+from commitlog_store.reading import places, ranges
+from commitlog_store.reading.damage import OnDamage
 from tests.store.queue.test_saved_ends import QUEUES, make, save_soon
 
 # Messages of each queue, ten of them in the first file.

@@ -19,6 +19,7 @@ from commitlog_store import MessageFilter, MessageStore, StoreReader
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed, RemoteFailed, TopicNotFound
 from commitlog_store.reader import QueueInfo
+from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.reader import RemoteReader
 from tests.store.serve.servers import served
 from tests.support import golden

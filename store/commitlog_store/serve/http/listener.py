@@ -32,8 +32,6 @@ _LARGEST_HEAD = 32 << 10
 _START_S = 10.0
 # How long the loop has to end after the time for its requests.
 _LAST_S = 5.0
-# After a connection could not be taken.
-_PAUSE_S = 1.0
 # From one warning of refused connections to the next.
 _WARNING_S = 60.0
 
