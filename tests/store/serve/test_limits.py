@@ -73,13 +73,13 @@ def stalled(url: str, count: int, tags: str = "") -> Iterator[list[flight.Flight
     with contextlib.ExitStack() as stack:
         streams = []
         for number in range(count):
-            client = flight.FlightClient(url, generic_options=[("test.connection", number)])
-            stack.enter_context(client)
+            # On a busy machine gRPC takes the whole stream from the server otherwise, which has ended then.
+            options = [("test.connection", number), ("grpc.http2.bdp_probe", 0)]
+            client = stack.enter_context(flight.FlightClient(url, generic_options=options))
             streams.append(client.do_get(ticket(tags=tags), SPOKEN))
+            stack.callback(streams[-1].cancel)
             streams[-1].read_chunk()
         yield streams
-        for stream in streams:
-            stream.cancel()
 
 
 def wait_until_asleep(pid: int) -> None:
