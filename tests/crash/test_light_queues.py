@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig
-from commitlog_store.columnar.dispatch import QueueUnits
+from commitlog_store.columnar.dispatch import GroupedUnits, QueueUnits
 from commitlog_store.errors import StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint, encode_checkpoint
@@ -185,7 +185,7 @@ def test_light_units_are_added_after_the_last_one_whatever_was_zeroed_before_it(
         path = tmp_path / str(first)
         path.mkdir()
         made = writers(path)
-        made.append([group(range(23), 0)])
+        made.append(GroupedUnits.of([group(range(23), 0)]))
         made.close()
         for offset in range(first, first + zeroed):
             file = path / "consumequeue" / ONE / "0" / f"{offset // 4 * 4 * UNIT_SIZE:020d}"
@@ -195,7 +195,7 @@ def test_light_units_are_added_after_the_last_one_whatever_was_zeroed_before_it(
         again = writers(path)
         left = {offset: offset * 100 for offset in range(24) if not first <= offset < first + zeroed}
         if not recovered:
-            again.append([group([23], 23)])
+            again.append(GroupedUnits.of([group([23], 23)]))
         elif not again.rewrite(group([23], 23), from_start=False, write_back=False):
             # Nothing near the last unit says whether it has lost a part with the zeros: the whole log is read.
             assert first + zeroed == 22
@@ -221,9 +221,9 @@ def test_a_light_queue_that_starts_late_continues_once_space_is_available(
     queues = writers(tmp_path)
     monkeypatch.setattr(disk, "write_at", write_at)
     with pytest.raises(StoreIOError):
-        queues.append([group([3, 4], 0)])
-    queues.append([group([3, 4], 0)])
-    queues.append([group([9], 2)])
+        queues.append(GroupedUnits.of([group([3, 4], 0)]))
+    queues.append(GroupedUnits.of([group([3, 4], 0)]))
+    queues.append(GroupedUnits.of([group([9], 2)]))
     assert units_of(tmp_path, ONE) == {3: 0, 4: 100, 5: 200}
     queues.close()
 
@@ -242,11 +242,11 @@ def test_dispatch_and_recovery_put_units_where_rocketmq_does(
     queues = writers(path)
     for start, stop in ((0, cut), (again, cut)):
         if start < stop:
-            queues.append([group(offsets[start:stop], start)])
+            queues.append(GroupedUnits.of([group(offsets[start:stop], start)]))
     queues.close()
     queues = writers(path)
     if cut < len(offsets):
-        queues.append([group(offsets[cut:], cut)])
+        queues.append(GroupedUnits.of([group(offsets[cut:], cut)]))
     assert units_of(path, ONE) == expected.places
     queues.close()
     for start in (0, again, cut):

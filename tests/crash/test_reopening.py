@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog_store.columnar.dispatch import QueueUnits
+from commitlog_store.columnar.dispatch import GroupedUnits, QueueUnits
 from commitlog_store.errors import LogShort, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import decode_checkpoint, decode_mark
@@ -285,7 +285,7 @@ def queues_below(path: Path) -> ConsumeQueueStore:
 
 def test_dispatch_and_puts_continue_while_queues_are_synced(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
-    queues.append([QueueUnits("topic", 0, *units_from(0, 5))])
+    queues.append(GroupedUnits.of([QueueUnits("topic", 0, *units_from(0, 5))]))
     real = disk.sync
     seen: list[int] = []
 
@@ -305,7 +305,7 @@ def test_dispatch_and_puts_continue_while_queues_are_synced(tmp_path: Path) -> N
 
 def test_a_queue_sync_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
-    queues.append([QueueUnits("topic", 0, *units_from(0, 5))])
+    queues.append(GroupedUnits.of([QueueUnits("topic", 0, *units_from(0, 5))]))
 
     def sync(descriptor: int) -> None:
         raise OSError(errno.EIO, "injected")
@@ -322,7 +322,9 @@ def test_a_queue_sync_that_failed_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_queue_files_are_counted_as_they_come_and_go(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
-    queues.append([QueueUnits("topic", 0, *units_from(0, 130)), QueueUnits("topic", 7, *units_from(0, 1))])
+    queues.append(
+        GroupedUnits.of([QueueUnits("topic", 0, *units_from(0, 130)), QueueUnits("topic", 7, *units_from(0, 1))])
+    )
     assert queues.file_count == 0  # a power cut may still lose them
     queues.flush_all()
     assert queues.file_count == 4

@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -312,9 +312,9 @@ class ConsumeQueueStore:
                     self._file_size = size
                     return
 
-    def append(self, groups: GroupedUnits | Iterable[QueueUnits]) -> None:
+    def append(self, groups: GroupedUnits) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
-        for given in self._append_next(groups if isinstance(groups, GroupedUnits) else GroupedUnits.of(groups)):
+        for given in self._append_next(groups):
             group = self.deleted.left(given)
             if group is None:
                 continue

@@ -12,6 +12,7 @@ import pytest
 
 from commitlog_store import FlushDiskType, StoreReader
 from commitlog_store.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
+from commitlog_store.columnar.dispatch import GroupedUnits
 from commitlog_store.engine import reput
 from commitlog_store.errors import StoreBusy, StoreIOError
 from commitlog_store.files import disk
@@ -35,10 +36,10 @@ def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ENDS
     seen: list[ENDS] = []
     real = ConsumeQueueStore.append
 
-    def append(self: ConsumeQueueStore, groups: object) -> None:
-        for group in list(groups):  # type: ignore[call-overload]
+    def append(self: ConsumeQueueStore, groups: GroupedUnits) -> None:
+        for group in groups:
             seen.append(ends(tmp_path))
-            real(self, [group])
+            real(self, GroupedUnits.of([group]))
         seen.append(ends(tmp_path))
 
     with open_store(tmp_path) as store:
@@ -100,8 +101,8 @@ def test_an_owner_that_dies_while_it_dispatches_leaves_the_batch_hidden_until_th
     store = open_store(tmp_path)
     real = ConsumeQueueStore.append
 
-    def half(self: ConsumeQueueStore, groups: object) -> None:
-        real(self, list(groups)[:2])  # type: ignore[call-overload]
+    def half(self: ConsumeQueueStore, groups: GroupedUnits) -> None:
+        real(self, GroupedUnits.of(list(groups)[:2]))
         raise MemoryError
 
     monkeypatch.setattr(ConsumeQueueStore, "append", half)
@@ -307,12 +308,12 @@ def test_queues_that_a_batch_creates_appear_together(tmp_path: Path, monkeypatch
         half_way, go_on = threading.Event(), threading.Event()
         real = ConsumeQueueStore.append
 
-        def append(self: ConsumeQueueStore, groups: object) -> None:
-            for number, group in enumerate(groups):  # type: ignore[arg-type, var-annotated]
+        def append(self: ConsumeQueueStore, groups: GroupedUnits) -> None:
+            for number, group in enumerate(groups):
                 if number == 2:
                     half_way.set()
                     assert go_on.wait(WAIT_LIMIT_S)
-                real(self, [group])
+                real(self, GroupedUnits.of([group]))
 
         monkeypatch.setattr(ConsumeQueueStore, "append", append)
         assert commit(store, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog_store.columnar.dispatch import QueueUnits
+from commitlog_store.columnar.dispatch import GroupedUnits, QueueUnits
 from commitlog_store.errors import CorruptConsumeQueue, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
@@ -78,7 +78,7 @@ def test_files_are_those_of_appends_with_all_checks(seed: int, tmp_path: Path, m
     def write(path: Path) -> dict[str, bytes]:
         queues = queues_below(path)
         for block in blocks:
-            queues.append(block)
+            queues.append(GroupedUnits.of(block))
         assert [queues.next_offset(f"topic-{queue}", 0) for queue in range(QUEUES)] == ends
         queues.flush_all()
         assert queues.file_count == sum(-(-end // FILE_UNITS) for end in ends)
@@ -96,7 +96,7 @@ def test_of_queues_that_take_turns_half_of_the_files_stay_open(tmp_path: Path, m
     queues = queues_below(tmp_path)
     opened = noted_openings(queues, monkeypatch)
     for turn in range(3):
-        queues.append([units(queue, turn, 1) for queue in range(QUEUES)])
+        queues.append(GroupedUnits.of([units(queue, turn, 1) for queue in range(QUEUES)]))
     assert len(opened) <= 2 * (QUEUES // 2 + 1)
     queues.close()
 
@@ -104,11 +104,11 @@ def test_of_queues_that_take_turns_half_of_the_files_stay_open(tmp_path: Path, m
 @pytest.mark.usefixtures("few_open")
 def test_files_that_are_used_often_take_the_place_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queues = queues_below(tmp_path)
-    queues.append([units(queue, 0, 1) for queue in range(QUEUES)])
+    queues.append(GroupedUnits.of([units(queue, 0, 1) for queue in range(QUEUES)]))
     opened = noted_openings(queues, monkeypatch)
     for turn in range(1, 60):
         opened.clear()
-        queues.append([units(queue, turn, 1) for queue in range(QUEUES // 2, QUEUES)])
+        queues.append(GroupedUnits.of([units(queue, turn, 1) for queue in range(QUEUES // 2, QUEUES)]))
     assert not opened
     queues.close()
 
@@ -116,7 +116,7 @@ def test_files_that_are_used_often_take_the_place_of_others(tmp_path: Path, monk
 def test_units_of_several_queues_are_read_as_they_were_given(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
     for first in (0, 2):  # with all checks, and as those that follow
-        queues.append([units(queue, first, 2) for queue in range(QUEUES)])
+        queues.append(GroupedUnits.of([units(queue, first, 2) for queue in range(QUEUES)]))
     for queue in range(QUEUES):
         assert (queues.read_units(f"topic-{queue}", 0, 0, 4) == units(queue, 0, 4).units).all()
     queues.close()
@@ -124,27 +124,27 @@ def test_units_of_several_queues_are_read_as_they_were_given(tmp_path: Path) -> 
 
 def test_a_gap_is_refused(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
-    queues.append([units(0, 0, 3)])
+    queues.append(GroupedUnits.of([units(0, 0, 3)]))
     with pytest.raises(CorruptConsumeQueue, match="queue offset 3"):
-        queues.append([units(0, 4, 1)])
+        queues.append(GroupedUnits.of([units(0, 4, 1)]))
     with pytest.raises(CorruptConsumeQueue, match="queue offset 4"):
-        queues.append([units(0, 3, 3)._replace(queue_offsets=np.array([3, 5, 6]))])
+        queues.append(GroupedUnits.of([units(0, 3, 3)._replace(queue_offsets=np.array([3, 5, 6]))]))
     queues.close()
 
 
 def test_messages_of_a_deleted_topic_get_no_units(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     queues = queues_below(tmp_path)
-    queues.append([units(0, 0, 1), units(1, 0, 1)])
+    queues.append(GroupedUnits.of([units(0, 0, 1), units(1, 0, 1)]))
     queues.deleted.add("topic-0", 10 * QUEUES * 100, {})
-    queues.append([units(0, 1, 1), units(1, 1, 1)])
+    queues.append(GroupedUnits.of([units(0, 1, 1), units(1, 1, 1)]))
     assert [queues.next_offset(f"topic-{queue}", 0) for queue in (0, 1)] == [1, 2]
     queues.close()
 
 
 def test_units_that_a_full_disk_has_cut_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queues, real = queues_below(tmp_path), disk.write_at
-    queues.append([units(0, 0, 1)])
+    queues.append(GroupedUnits.of([units(0, 0, 1)]))
 
     def write_at(descriptor: int, data: bytes, offset: int) -> None:
         real(descriptor, data[:7], offset)
@@ -153,8 +153,8 @@ def test_units_that_a_full_disk_has_cut_are_written_again(tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write_at", write_at)
         with pytest.raises(StoreIOError):
-            queues.append([units(0, 1, 2)])
+            queues.append(GroupedUnits.of([units(0, 1, 2)]))
     assert queues.next_offset("topic-0", 0) == 1
-    queues.append([units(0, 1, 2)])
+    queues.append(GroupedUnits.of([units(0, 1, 2)]))
     assert queues.read_units("topic-0", 0, 0, 3)["physical_offset"].tolist() == [0, QUEUES * 100, 2 * QUEUES * 100]
     queues.close()
