@@ -89,8 +89,8 @@ class RemoteConsumer(Consuming):
         self._former = ""
         # Set where messages may have come that no caller got: the server then reads them again.
         self._interrupted = False
-        # Whether messages came since the last commit, and whether the consumer has left the group with such messages: a
-        # transaction that may have output of these is not committed.
+        # Whether a caller got messages since the last commit, and whether the consumer has left the group with such
+        # messages: a transaction that may have output of these is not committed.
         self._has_polled = self._has_lost = False
         with self._lock:
             self._joined()
@@ -130,6 +130,7 @@ class RemoteConsumer(Consuming):
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``Consumer.poll``: up to ``max_messages`` messages of all queues; waits for the first one."""
         found: list[MessageExt] = self._polled(timeout_s, [], "poll", checked_count("max_messages", max_messages))
+        self._has_polled |= bool(found)
         return found
 
     def poll_batch(
@@ -140,6 +141,7 @@ class RemoteConsumer(Consuming):
         data = self._polled(timeout_s, [], "poll_batch", rows, names)
         if data is None:
             return None
+        self._has_polled = True
         (batch,) = pa.ipc.open_stream(data)
         return batch
 
@@ -157,8 +159,6 @@ class RemoteConsumer(Consuming):
                 raise
             if abandoned:
                 self._interrupted = True
-            if found:
-                self._has_polled = True
             if found or not left or abandoned:
                 return found
 
@@ -175,6 +175,7 @@ class RemoteConsumer(Consuming):
                 # In parts: other tasks need the threads of the loop, too.
                 wait_s = min(left, _WAIT_SECONDS)
                 found: list[MessageExt] = await asyncio.to_thread(self._polled, wait_s, abandoned, "poll", count)
+                self._has_polled |= bool(found)
                 if found or not left:
                     return found
         except asyncio.CancelledError:

@@ -504,6 +504,25 @@ def test_a_cancelled_task_loses_no_message(owned: MessageStore, remote: RemoteSt
     timer.join()
 
 
+def test_messages_of_a_cancelled_task_end_no_transaction(owned: MessageStore, remote: RemoteStore) -> None:
+    async def cancel(consumer: RemoteConsumer) -> None:
+        task = asyncio.ensure_future(consumer.apoll(20, 30))
+        while not consumer._lock.locked():  # until its call is under way
+            await asyncio.sleep(0.001)
+        task.cancel()
+        owned.put("orders", b"last")  # which the call gets, and no caller
+        with suppress(asyncio.CancelledError):
+            await task
+
+    with remote.consumer("billing", "orders") as consumer:
+        while consumer.poll(COUNT):
+            consumer.commit()
+        asyncio.run(cancel(consumer))
+        with remote.transaction("invoices", 1) as batch:
+            assert [message.body for message in consumer.poll(20, WAIT_LIMIT_S)] == [b"last"]
+            consumer.commit(in_transaction=batch)
+
+
 def _copy(url: str, worker: int, enough: threading.Event) -> None:
     """Copies orders to invoices, each in a transaction with the position, whatever happens to the server."""
     with connect(url, rpc_timeout_s=60) as store, store.consumer("billing", "orders") as consumer:
