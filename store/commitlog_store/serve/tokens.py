@@ -126,7 +126,7 @@ def _read(path: str) -> list[_Entry]:
         if line.strip():
             try:
                 entries.append(msgspec.json.decode(line, type=_Entry))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise InvalidValue(
                     f"Line {number} of {path} is no token: {error}. `commitlog token new` writes such lines."
                 ) from error

@@ -104,7 +104,7 @@ def test_the_file_holds_hashes_only_and_is_its_owners(tmp_path: Path) -> None:
     assert TokenFile(str(tokens)).role_of(token) == ("spark", Role.WRITE)
     with pytest.raises(InvalidValue, match="has a token 'spark' already"):
         new_token(str(tokens), "spark", Role.READ)
-    for wrong in (b'{"name":"x"}\n', b'{"name":"\xff"}\n'):
+    for wrong in (b'{"name":"x"}\n', b'{"name":"\xff"}\n', b'{"more":' + b"[" * 10_000):
         tokens.write_bytes(wrong)
         with pytest.raises(InvalidValue, match=r"Line 1 of .* is no token"):
             TokenFile(str(tokens))
