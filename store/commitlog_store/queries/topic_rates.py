@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, raised
 from commitlog_store.reader import QueueInfo, StoreReader
 
 # RocketMQ's windows, in seconds.
@@ -60,9 +60,7 @@ def _of_topic(
     for info in queues:
         if info.min_offset == info.max_offset:
             continue
-        stored = times[topic, info.queue_id]
-        if isinstance(stored, CommitLogError):
-            raise stored
+        stored = raised(times[topic, info.queue_id])
         newest = stored if newest is None else max(newest, stored)
         for place, window in enumerate(windows):
             if stored > now - window * 1000:
