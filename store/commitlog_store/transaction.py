@@ -199,8 +199,9 @@ class Transaction(Unpicklable):
         for one in self._positions:
             if not one.still_holds():
                 raise TransactionEnded(
-                    f"Queues of group {one.group!r} are not the consumer's any more: it was closed, or another one "
-                    f"reads their messages again. Nothing of {self.batch} was written; poll again."
+                    f"Queues of group {one.group!r} are not the consumer's any more: it was closed, another one reads "
+                    "their messages again, or their topic was deleted. "
+                    f"Nothing of {self.batch} was written; poll again."
                 )
 
     def _apply_positions(self) -> None:

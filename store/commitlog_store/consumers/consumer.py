@@ -155,8 +155,8 @@ class Consumer(Consuming):
         self._calls = Calls()
         # The transaction that has positions of this consumer, until it ends.
         self._transaction: Transaction | None = None
-        # The queues, with their turns, that other consumers have taken over with messages that were polled here and not
-        # committed: a transaction may have output of these messages, and does not commit then.
+        # The queues, with their turns, that were lost (to other consumers, or with their topic) with messages that were
+        # polled here and not committed: a transaction may have output of these messages, and does not commit then.
         self._lost: dict[Queue, int] = {}
         # Added by the store's job thread, on which transactions end; the next call acts upon it.
         self._ended: deque[_Ended] = deque()
@@ -315,7 +315,7 @@ class Consumer(Consuming):
         Until the transaction ends, positions of its queues change with nothing else, neither ``ack`` nor ``commit``.
 
         A transaction does not commit either once another consumer has a queue of which messages were polled here since
-        the last ``commit``.
+        the last ``commit``, or the topic of one was deleted.
 
         ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
         ``TransactionEnded``, and ``InvalidValue`` for one of another store, for a version that was committed before,

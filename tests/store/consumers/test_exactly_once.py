@@ -189,6 +189,20 @@ def test_a_queue_that_passes_between_poll_and_commit_ends_the_transaction(
         second.close()
 
 
+def test_a_topic_that_is_deleted_between_poll_and_commit_ends_the_transaction(store: MessageStore) -> None:
+    store.put("bills", b"0")
+    store.dispatch()
+    with store.consumer("billing", ["bills", "orders"]) as consumer:
+        polled = consumer.poll(11)
+        assert len(polled) == 11, "of both topics"
+        store.delete_topic("bills", with_messages=True)
+        consumer.positions()  # looks at the topics
+        with pytest.raises(TransactionEnded, match="or their topic was deleted"):
+            copy(store, consumer, 1, polled)
+        copy(store, consumer, 1, consumer.poll(11))
+    assert invoices(store) == list(range(10))
+
+
 @pytest.mark.parametrize("done", [Consumer.commit, Consumer.rewind])
 def test_messages_of_a_lost_queue_that_are_done_or_given_back_end_no_transaction(
     store: MessageStore, done: Callable[[Consumer], None]
