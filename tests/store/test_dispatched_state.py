@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import Fence, Message, MessageStore, StoreReader
+from commitlog_store.files import disk
 from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import CHECKPOINT
 from tests.support.store_builder import StoreBuilder
 
 # The fields of a record: its queue offset is at 20, the bits of its system flag at 36.
@@ -196,3 +199,47 @@ def test_a_store_of_this_package_has_none(tmp_path: Path) -> None:
     for path in ("store", "copy"):
         with StoreReader.open(tmp_path / path) as reader:
             assert reader.dispatched_state(known, 100) is None
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Path]:
+    """A store of this package with one message, in its queue, beside its owner."""
+    with MessageStore.open(tmp_path / "own") as store:
+        store.put_message(Message(topic="orders", body=b"body", queue_id=0)).raise_for_status()
+        store.flush()
+        store.dispatch()
+        yield tmp_path / "own"
+
+
+def test_a_checkpoint_that_is_read_while_its_owner_writes_it_is_no_brokers(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a read may see the times of one write beside the mark of another one."""
+    half_written_once = iter([True])
+    real = disk.read_file
+
+    def half_written(path: str, limit: int) -> bytes:
+        data = real(path, limit)
+        return bytes(24) + data[24:] if path.endswith(CHECKPOINT) and next(half_written_once, False) else data
+
+    with StoreReader.open(own) as reader:
+        known = reader.fence("orders", 0, 0)
+        assert known is not None
+        monkeypatch.setattr(disk, "read_file", half_written)
+        assert reader.dispatched_state(known, 100) is None
+        assert not list(half_written_once)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_brokers(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = disk.read_file
+
+    def failing(path: str, limit: int) -> bytes:
+        if path.endswith(CHECKPOINT):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real(path, limit)
+
+    with StoreReader.open(own) as reader:
+        known = reader.fence("orders", 0, 0)
+        assert known is not None
+        monkeypatch.setattr(disk, "read_file", failing)
+        assert reader.dispatched_state(known, 100) is None

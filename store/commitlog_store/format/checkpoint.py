@@ -137,6 +137,11 @@ def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None
     return data.ljust(CHECKPOINT_SIZE, b"\0")
 
 
+def has_bytes_of_mark(data: bytes) -> bool:
+    """Whether a mark was written into a checkpoint file's bytes, be it one that does not agree with the checkpoint."""
+    return any(data[_MARK_AT : _MARK_AT + _MARK.size])
+
+
 def decode_mark(data: bytes) -> CheckpointMark | None:
     """The mark in a checkpoint file's bytes; None when it is missing or does not agree with the checkpoint."""
     if len(data) != CHECKPOINT_SIZE:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from commitlog_store.batch.consistent_reads import BrokersChanges, ConsistentReads
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
-from commitlog_store.format.checkpoint import CHECKPOINT_SIZE, decode_mark
+from commitlog_store.format.checkpoint import CHECKPOINT_SIZE, has_bytes_of_mark
 from commitlog_store.format.record import RECORD_PREFIX_SIZE, own_position
 from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.paths import CHECKPOINT
 from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView
@@ -58,9 +59,14 @@ class DispatchedLog:
             return None  # the caller that asks the queues gets the error
 
     def _has_mark(self) -> bool:
-        """Whether an owner of this package has the store, or had it last: it dispatches in rounds, in another order."""
-        with contextlib.suppress(OSError):
-            return decode_mark(disk.read_file(self._checkpoint, CHECKPOINT_SIZE)) is not None
+        """Whether an owner of this package has the store, or had it last: it dispatches in rounds, in another order.
+
+        ``OSError`` for a checkpoint that cannot be read.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            # A store that only brokers wrote is spared the pauses of ``read_mark``.
+            data = disk.read_file(self._checkpoint, CHECKPOINT_SIZE)
+            return has_bytes_of_mark(data) and read_mark(self._checkpoint) is not None
         return False
 
     def _state(self, known: Fence, most_records: int) -> DispatchedState | None:
