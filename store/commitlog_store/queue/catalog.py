@@ -275,15 +275,13 @@ class QueueCatalog:
         saved = self._saved_now(len(queues))
         if saved is None or not self._queues.keys().isdisjoint(queues) or not self._has_only_plain():
             return None
-        log, log_start, found = self._commit_log, self._commit_log.min_offset, []
+        found: list[tuple[int, int]] = []
         for key in queues:
-            end = saved.end_of(*key)
-            if end is None or end.first_place < log_start or not self._is_as_saved(saved, key, end):
+            bounds = self._saved_bounds(saved, key)
+            if bounds is None:
                 return None
-            if not log.holds(end.last_place, end.last_size):
-                return None
-            found.append((end.start, end.end))
-        self._unchanged.update((key, saved) for key in queues)
+            found.append(bounds)
+        self._unchanged.update(dict.fromkeys(queues, saved))
         return found
 
     def ask_in_state(self, settled_state: Callable[[], object | None], state: object, ask: Callable[[], _T]) -> _T:
@@ -325,7 +323,7 @@ class QueueCatalog:
             rows = saved.queue_rows_of(asked)
             same = saved.look_at(rows)
         else:
-            return self._unchanged_of_few(saved, asked)
+            return {key: bounds for key in asked if (bounds := self._saved_bounds(saved, key)) is not None}
         places = np.flatnonzero((rows >= 0) & same)
         if not saved.shows_all_writes and self._unchanged:
             self._compared = None
@@ -336,18 +334,16 @@ class QueueCatalog:
         bounds = zip(ends.starts[held].tolist(), ends.ends[held].tolist(), strict=True)
         return {asked[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
 
-    def _unchanged_of_few(
-        self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
-    ) -> dict[tuple[str, int], tuple[int, int]]:
-        """``_unchanged_of``, one by one."""
-        log, found = self._commit_log, {}
-        for key in queues:
-            end = saved.end_of(*key)
-            if end is None or end.first_place < log.min_offset or not self._is_as_saved(saved, key, end):
-                continue
-            if log.holds(end.last_place, end.last_size):
-                found[key] = end.start, end.end
-        return found
+    def _saved_bounds(self, saved: SavedEnds, key: tuple[str, int]) -> tuple[int, int] | None:
+        """The bounds of a queue that is as it was saved, and whose messages the log has; None for another one."""
+        end = saved.end_of(*key)
+        if end is None or end.first_place < self._commit_log.min_offset:
+            return None
+        # As far as the entry of its directory and its last unit show.
+        path = f"{self._topics.path}/{key[0]}/{key[1]}"
+        if end.holds(path) is None or not self._end_is_unchanged(saved, key, end):
+            return None
+        return (end.start, end.end) if self._commit_log.holds(end.last_place, end.last_size) else None
 
     def _look_at_all(self, saved: SavedEnds) -> Bools:
         """Of each entry of a queue, whether it holds. In a state, the next question may rest on it."""
@@ -357,11 +353,6 @@ class QueueCatalog:
         self._compared = saved
         # The answer may be kept for a state that was asked for after the list.
         return (listed_by if listed_by is not None and self._still() else saved.look()).queues
-
-    def _is_as_saved(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
-        """Whether nothing in a queue's directory has changed, as far as its entry and its last unit show."""
-        path = f"{self._topics.path}/{key[0]}/{key[1]}"
-        return end.holds(path) is not None and self._end_is_unchanged(saved, key, end)
 
     def _end_is_unchanged(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
         """Whether a queue that was compared ends as it was saved. Only where mapped writes set no times, and a writer
