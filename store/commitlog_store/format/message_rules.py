@@ -239,7 +239,8 @@ def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
         raise InvalidValue(f"The field topic is a text, not {topic!r}.")
     validate_topic(topic)
     for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, MAX_LONG)):
-        if not 0 <= (-1 if (given := integer(number)) is None else given) <= most:
+        given = integer(number)
+        if given is None or not 0 <= given <= most:
             raise InvalidValue(f"The field {name} is an int from 0 to {most}, not {number!r}.")
 
 

@@ -261,9 +261,8 @@ class CommitLogWriter:
         self.last_store_timestamp = now
         self.last_record = place
         self._unsettled = False
-        return tuple.__new__(
-            Appended, (start, first, now, start + size, len(sizes))
-        )  # Appended(...) takes twice as long
+        # The same as Appended(...), in half the time.
+        return tuple.__new__(Appended, (start, first, now, start + size, len(sizes)))
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message of a queue, whether the ones before it are dispatched or not."""

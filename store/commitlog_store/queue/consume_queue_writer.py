@@ -45,8 +45,6 @@ _PAGE = 4096
 _MAX_OPEN = 16_384
 _MIN_OPEN = 8
 _OPEN_SHARE = 4
-
-
 # Where more queues than that take turns, one in so many files stays open in the place of another one. If all did, each
 # would be closed just before it is used again.
 _ADOPTED = 32

@@ -103,7 +103,7 @@ def good_units(ranges: Sequence[tuple[QueueView, int, int]], chunk: int) -> list
                     data.append(packed)
     units = decode_units(b"".join(data))
     units.flags.writeable = False
-    good = (units["size"] > 0) & (units["size"] != FILLER_SIZE) & (units["physical_offset"] >= 0)
+    good = are_possible(units) & (units["size"] != FILLER_SIZE)
     all_good, at = bool(good.all()), 0
     for number, count in read:
         if all_good or good[at : at + count].all():

@@ -209,7 +209,8 @@ class _QueueOrder:
     def _all_follow(self, groups: Sequence[QueueUnits]) -> bool:
         """Whether every record has the offset after the one before it in its queue: one look at all of them.
 
-        Where a queue begins anywhere, and each of its offsets comes once.
+        A queue that is not known yet may begin at any offset. False also where ``_misfit`` finds none: it skips offsets
+        that come a second time.
         """
         if not groups:
             return True
