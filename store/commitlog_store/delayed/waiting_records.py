@@ -1,5 +1,5 @@
 """What both kinds of delayed messages have in common: which topics take them, where delivery stops on a full disk, how
-their records are read from the log, and which thread is woken when one has come.
+their records are read from the log, which thread is woken when one has come, and when the services deliver.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from commitlog_store.errors import CorruptConsumeQueue, NotAStore, StoreIOError
 from commitlog_store.files import disk
-from commitlog_store.files.error_paths import errors_name
+from commitlog_store.files.error_paths import errors_name, failed_writes
 from commitlog_store.files.limits import most_open_files
 from commitlog_store.files.mapped_file_writer import made_file
 from commitlog_store.files.numbered_files import NumberedFiles
@@ -274,10 +274,8 @@ class ConsumeQueueWriter:
         """Delete the files before the one that holds an offset, the newest first. ``StoreIOError``."""
         for base in [base for base in reversed(self._files.bases) if base < offset * UNIT_SIZE]:
             path = self._files.path_of(base)
-            try:
+            with failed_writes(path, "remove"):
                 self._remove(base, path)
-            except OSError as error:
-                raise StoreIOError("remove", path=path, cause=error) from error
 
     def _note_dirty(self, first: int, stop: int) -> None:
         """Mark files for syncing even without a write: their writer may have been killed before its sync."""
@@ -354,10 +352,8 @@ class ConsumeQueueWriter:
     def _file_at(self, base: int) -> str:
         path = os.path.join(self.path, file_name_for_offset(base))
         if base not in self._files.bases:
-            try:
+            with failed_writes(self.path, "make the directory"):
                 is_new = _make_directories(self.path, self._names)
-            except OSError as error:
-                raise StoreIOError("make the directory", path=self.path, cause=error) from error
             if is_new or not disk.exists(path):
                 # A queue may be one of thousands that a moment brings; a following file is one of 300,000 messages.
                 descriptor = made_file(path, self._file_size, sparse=True, synced=not self.is_empty)

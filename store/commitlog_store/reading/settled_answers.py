@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
+from commitlog_store.queue.consume_queue import are_possible
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.log_blocks import QueueRange
 from commitlog_store.queue.views import QueueInfo, QueueView
@@ -106,9 +107,7 @@ def _good_units(queue: QueueView, start: int, stop: int) -> Units | None:
     """The units up to the end of a file; None where one is damaged, a filler, or missing."""
     with contextlib.suppress(CommitLogError):
         found = next(queue.units(start, stop, check=False), None)
-        if found is not None:
-            sizes = found["size"]
-            if not ((sizes <= 0) | (sizes == FILLER_SIZE) | (found["physical_offset"] < 0)).any():
-                found.flags.writeable = False
-                return found
+        if found is not None and (are_possible(found) & (found["size"] != FILLER_SIZE)).all():
+            found.flags.writeable = False
+            return found
     return None
