@@ -323,7 +323,7 @@ class QueueCatalog:
             rows = saved.queue_rows_of(asked)
             same = saved.look_at(rows)
         else:
-            return {key: bounds for key in asked if (bounds := self._saved_bounds(saved, key)) is not None}
+            return {key: limits for key in asked if (limits := self._saved_bounds(saved, key)) is not None}
         places = np.flatnonzero((rows >= 0) & same)
         if not saved.shows_all_writes and self._unchanged:
             self._compared = None
