@@ -167,6 +167,19 @@ def test_a_record_that_no_queue_has_is_no_state(builder: StoreBuilder, reader: S
     assert reader.dispatched_state(known, 100) is None
 
 
+@pytest.mark.parametrize("byte", [0xFF, 0, ord("/")])
+def test_a_record_whose_topic_is_damaged_is_no_state(
+    byte: int, builder: StoreBuilder, reader: StoreReader, known: Fence
+) -> None:
+    """No CRC covers the topic: its bytes may be no text any more, or none that a topic may have."""
+    place = int(builder.append("orders", 0, [b"body"])[0])
+    log = builder.path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[data.index(b"orders", place)] = byte
+    log.write_bytes(data)
+    assert reader.dispatched_state(known, 100) is None
+
+
 @pytest.mark.parametrize("change", ["topic", "abort", "retention"])
 def test_what_brokers_change_besides_is_another_state(change: str, tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store", log_file_size=1 << 12)

@@ -15,6 +15,7 @@ from commitlog_store.batch.consistent_reads import BrokersChanges, ConsistentRea
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import CHECKPOINT_SIZE, has_bytes_of_mark
+from commitlog_store.format.properties import decode_utf8
 from commitlog_store.format.record import RECORD_PREFIX_SIZE, own_position
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
@@ -115,7 +116,7 @@ class DispatchedLog:
 
     def _is_in_its_queue(self, physical_offset: int) -> bool:
         """Whether a unit leads to the record. None does to a few kinds of records, such as ends of transactions."""
-        record = self._commit_log.read_record(physical_offset, check_crc=False)
-        queue = self._catalog.queue(record.topic.decode(), record.queue_id)
+        record = self._commit_log.read_without_body(physical_offset)
+        queue = self._catalog.queue(decode_utf8(record.topic), record.queue_id)
         queue.bounds()
         return queue.unit(record.queue_offset) == (physical_offset, record.total_size)

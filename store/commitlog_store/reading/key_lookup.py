@@ -347,7 +347,7 @@ class KeyLookup:
         _logger.warning("A query skipped a record, which may have the key: %s", error)
         # Only a record whose body alone is damaged says which message it is.
         with contextlib.suppress(CorruptRecord, MessageNotFound):
-            record = self._commit_log.read_record(physical_offset, check_crc=False)
+            record = self._commit_log.read_without_body(physical_offset)
             skipped = SkippedRange(
                 topic=decode_utf8(record.topic),
                 queue_id=record.queue_id,
