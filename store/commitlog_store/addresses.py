@@ -19,7 +19,8 @@ def parse_host_port(text: str, default_port: int) -> tuple[str, int] | None:
     if not separator:
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) >= 65_536:
+    # Python refuses to read numbers of thousands of digits.
+    if not host or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) >= 65_536:
         return None
     return host, int(port)
 

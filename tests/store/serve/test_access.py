@@ -158,7 +158,9 @@ def test_a_host_that_no_resolver_takes_is_named(store: Path, tmp_path: Path) -> 
         StoreServer({"": lambda _: StoreReader.open(store)}, listen)
 
 
-@pytest.mark.parametrize("text", ["", ":1", "host:99999", "host:x", "8815"])
+@pytest.mark.parametrize(
+    "text", ["", ":1", "host:99999", "host:x", "8815", pytest.param("host:" + "8" * 5_000, id="digits")]
+)
 def test_wrong_places_to_listen(text: str) -> None:
     with pytest.raises(InvalidValue, match="A server listens on HOST:PORT"):
         ListenSettings.parse(text)
