@@ -144,14 +144,14 @@ class Archiver:
         self._paths = paths
         self._objects = objects
         self._settings = settings
+        self._log = LogSource(paths)
         self._selected: SelectedLog | None = None
         if settings.topics is not None:
             self._selected = SelectedLog(
-                *(paths, objects, settings.topics, settings.work_dir),
+                *(self._log, objects, settings.topics, settings.work_dir),
                 until_ms=settings.until_ms,
                 allow_gap=settings.allow_gap,
             )
-        self._log = LogSource(paths)
         self._ahead = SumsAhead()
         self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
         self._idle_s = idle_s
@@ -325,15 +325,11 @@ class Archiver:
         manifest = self._manifest(base, segment, tables, replaced, config, file_size, open_batch)
         if self._uploads.too_old(began):
             return True  # what was found there may be deleted by now: the step is repeated
-        if commit(self._objects, manifest):
-            self._newest = manifest
+        if self._commit(manifest):
             self._added += 1
             if found.size < file_size and not (selected is not None and selected.has_more):
                 self._last_due = time.monotonic() + self._settings.last_every_s
             self._strays += strays
-        else:  # another archiver was faster, and a listing may not show that yet
-            self._objects.sync(layout.manifest_name(manifest.generation))
-            self._newest = read_generation(self._objects, manifest.generation)
         return True
 
     def _note(self, base: Manifest, selected: SelectedLog) -> bool:
@@ -348,10 +344,17 @@ class Archiver:
             selection=self._selection(),
             config=self._config(base),
         )
-        if not commit(self._objects, noted):
-            return False
-        self._newest = noted
-        return True
+        return self._commit(noted)
+
+    def _commit(self, manifest: Manifest) -> bool:
+        """Commit the next generation; False if another archiver was faster: then its generation is the newest one."""
+        if commit(self._objects, manifest):
+            self._newest = manifest
+            return True
+        # A listing may not show the other one yet.
+        self._objects.sync(layout.manifest_name(manifest.generation))
+        self._newest = read_generation(self._objects, manifest.generation)
+        return False
 
     def _selection(self) -> Selection | None:
         return None if self._selected is None else self._selected.selection

@@ -32,7 +32,6 @@ from commitlog_store.batch.frames import frames_in
 from commitlog_store.columnar.moved_records import moved_records
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import ArchiveGap
-from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.object_storage.object_store import ObjectStore
@@ -44,14 +43,15 @@ _MOST_FILES = 64
 
 
 class SelectedLog:
-    """The log of ``topics`` of the store at ``paths``, from the newest generation of an archive on.
+    """The log of ``topics`` of the store with the log ``store``, from the newest generation of an archive on.
 
-    Its owner closes it. ``copy`` reads the file that is being made, and ``selection`` says what it was made of.
+    Its owner closes it, and ``store``. ``copy`` reads the file that is being made, and ``selection`` says what it was
+    made of.
     """
 
     def __init__(
         self,
-        paths: StorePaths,
+        store: LogSource,
         objects: ObjectStore,
         topics: SelectedTopics,
         work_dir: str | None,
@@ -62,10 +62,10 @@ class SelectedLog:
         """``InvalidValue`` and ``StoreLocked`` for a work directory that is not one, or is another archiver's."""
         self.topics = topics
         self.selection: Selection | None = None
-        self._store = LogSource(paths)
+        self._store = store
         self._objects = objects
         self._work_dir = work_dir
-        self._taken = (*paths.directories, *filter(None, (objects.directory,)))
+        self._taken = (*store.paths.directories, *filter(None, (objects.directory,)))
         self._file = SelectedCopy.open(work_dir, self._taken)
         self.copy = LogSource(self._file.paths)
         self._until_ms = until_ms
@@ -94,7 +94,7 @@ class SelectedLog:
     def take(self, newest: Manifest | None, *, with_last: bool) -> bool:
         """Read on in the store's log, until a file is full, or there is no more. Whether ``newest`` lacks a record.
 
-        Also when many files were read; ``has_more`` is true then, too.
+        A call reads ``_MOST_FILES`` files of the store at most. ``has_more`` is true when it ended before the log did.
 
         ``ArchiveMismatch`` for another store than before, ``ArchiveGap`` where its log has a gap, unless this is
         allowed: once all before it is archived; ``TargetFailed``; the errors of reading a store and of a download.
@@ -162,8 +162,7 @@ class SelectedLog:
         return is_after_gap or self._position // size > known.source_stop // size
 
     def close(self) -> None:
-        """Close the store's files, and release the work directory."""
-        self._store.close()
+        """Close the file that is being made, and release the work directory."""
         self.copy.close()
         self._file.close()
 
