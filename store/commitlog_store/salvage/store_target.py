@@ -269,7 +269,8 @@ class StoreTarget:
             parts.index.flush()
         for file in self._files.files:
             file.sync_all()
-        last, end = self._last_store_timestamp, self._files.max_wrote
+        # Without a record no file has the place at which the log would begin: it begins at 0, as that of a new store.
+        last, end = self._last_store_timestamp, self._files.max_wrote if self._files.files else 0
         parts.checkpoint.restart(physic=last, logics=last, index=last if parts.index is not None else 0)
         parts.checkpoint.flush(
             CheckpointMark(

@@ -74,9 +74,8 @@ class Survey:
     last_place: int = -1
 
     def target_start(self, files: LogSource) -> int:
-        """Where the log of a salvaged store begins: with the file of the first whole record; without one at 0, as that
-        of a new store."""
-        base = files.base_at(self.stretches[0][0]) if self.stretches else 0
+        """Where the log of a salvaged store begins: with the file of the first whole record."""
+        base = files.base_at(self.stretches[0][0]) if self.stretches else None
         return self.log_start if base is None else base
 
     def holds(self, place: int) -> bool:

@@ -156,3 +156,21 @@ def test_positions_of_consumers_are_copied(whole: Path, tmp_path: Path) -> None:
     salvage_store(store, tmp_path / "target", config=SMALL)
     assert (tmp_path / "target" / "config" / "consumerOffset.json").read_text() == text
     assert "abort" not in os.listdir(tmp_path / "target")
+
+
+def test_a_log_of_a_later_file_whose_only_record_is_a_frame_record_gives_a_store_that_opens(
+    whole: Path, tmp_path: Path
+) -> None:
+    """The frame record is not taken, so no file has the end at which the file of the record begins."""
+    found = next(one for one in frames(whole) if one.physical_offset > FILE_SIZE)
+    base = found.physical_offset // FILE_SIZE * FILE_SIZE
+    start, stop = found.physical_offset - base, found.end - found.frame.length - base
+    content = (whole / "commitlog" / f"{base:020d}").read_bytes()
+    log, target = tmp_path / "log", tmp_path / "target"
+    log.mkdir()
+    (log / f"{base:020d}").write_bytes(bytes(start) + content[start:stop] + bytes(FILE_SIZE - stop))
+    report = salvage_store(log, target, config=SMALL, uncommitted=True)
+    assert [loss.rows_found for loss in report.batches] == [0]
+    assert_clean(target)
+    with MessageStore.open(target, SMALL) as store:
+        assert store.put("orders", b"first").queue_offset == 0
