@@ -657,6 +657,32 @@ def test_a_damaged_record_is_a_gap(tmp_path: Path) -> None:
         assert rows == builder.next_offsets["orders", 0] - 1
 
 
+def test_a_note_that_another_archiver_made_first_is_known_though_a_listing_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archiver tried to make it again and again until the listing showed it."""
+    builder = small_store(tmp_path / "store", 60)
+    builder.append("paid", 0, [b"other" * 100] * 20)
+    archiver = open_archiver(
+        tmp_path / "store", url_of(tmp_path / "a"), ArchiveSettings(topics=SelectedTopics("orders"))
+    )
+    while not archiver.run_once():
+        pass
+    listed = {one.name for one in objects_of(tmp_path / "a").list()}
+    builder.append("paid", 0, [b"other" * 100] * 20)
+    noted = _archive(tmp_path).generation
+    assert noted == archiver.report().generation + 1
+    real = ObjectStore.list
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            ObjectStore, "list", lambda *given, **how: (one for one in real(*given, **how) if one.name in listed)
+        )
+        assert not archiver.run_once()
+        assert archiver.run_once()
+    assert archiver.report().generation == noted
+    archiver.close()
+
+
 def test_what_was_read_is_noted_though_it_has_no_message_of_the_topics(tmp_path: Path) -> None:
     builder = small_store(tmp_path / "store", 200)
     _archive(tmp_path)
